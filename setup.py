@@ -1,0 +1,29 @@
+"Packages `attnfree` from what `settings.ini` says; nothing is stated twice."
+from configparser import ConfigParser
+from pathlib import Path
+from setuptools import find_packages, setup
+
+parser = ConfigParser(delimiters=['='])
+parser.read('settings.ini', encoding='utf-8')
+settings = parser['DEFAULT']
+
+setup(
+    name=settings['lib_name'],
+    version=settings['version'],
+    description=settings['description'],
+    long_description=Path('README.md').read_text(encoding='utf-8'),
+    long_description_content_type='text/markdown',
+    author=settings['author'],
+    author_email=settings['author_email'],
+    url=settings['git_url'],
+    keywords=settings['keywords'].split(),
+    license='Apache-2.0',
+    packages=find_packages(include=['attnfree', 'attnfree.*']),
+    python_requires='>=' + settings['min_python'],
+    install_requires=settings['requirements'].split(),
+    extras_require={'dev': settings['dev_requirements'].split()},
+    entry_points={
+        'console_scripts': settings['console_scripts'].split(),
+        'nbdev': [f"{settings['lib_name']}={settings['lib_name']}._modidx:d"],
+    },
+)
