@@ -18,6 +18,7 @@ setup(
     url=settings['git_url'],
     keywords=settings['keywords'].split(),
     license='Apache-2.0',
+    project_urls={'Documentation': settings['doc_host'] + settings['doc_baseurl'], 'Source': settings['git_url']},
     packages=find_packages(include=['attnfree', 'attnfree.*']),
     python_requires='>=' + settings['min_python'],
     install_requires=settings['requirements'].split(),

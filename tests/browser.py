@@ -1,0 +1,95 @@
+"A headless chromium for tests, spoken to over its debugging port."
+import base64, functools, http.server, json, shutil, subprocess, tempfile, threading, time
+from contextlib import contextmanager
+from pathlib import Path
+
+import websocket  # from websocket-client, which jupyterlab brings along
+
+CHROMIUM = next(filter(None, map(shutil.which, ['chromium', 'chromium-browser', 'google-chrome'])), None)
+FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking', '--disable-component-update',
+         '--disable-sync', '--disable-dev-shm-usage', '--window-size=1280,1600', '--remote-debugging-port=0', '--remote-allow-origins=*']
+
+
+class Browser:
+    "One tab: open pages, evaluate JavaScript, take screenshots, hear what goes wrong."
+    def __init__(self, socket): self.socket, self.count, self.events = socket, 0, []
+
+    def send(self, method, **params):
+        "Send a command of the DevTools protocol and return its result."
+        self.count += 1
+        self.socket.send(json.dumps({'id': self.count, 'method': method, 'params': params}))
+        while True:
+            message = json.loads(self.socket.recv())
+            if message.get('id') == self.count:
+                if 'error' in message: raise RuntimeError(f"{method}: {message['error']['message']}")
+                return message['result']
+            self.events.append(message)
+
+    def evaluate(self, script):
+        "The value of a JavaScript expression; promises are awaited."
+        result = self.send('Runtime.evaluate', expression=script, awaitPromise=True, returnByValue=True)
+        if 'exceptionDetails' in result: raise RuntimeError(f"{script}: {result['exceptionDetails']}")
+        return result['result'].get('value')
+
+    def open(self, url, timeout=30):
+        "Load `url` and wait until its pictures are there."
+        self.events.clear()
+        self.send('Page.navigate', url=url)
+        end = time.time() + timeout
+        while not self.evaluate(f"location.href.startsWith({json.dumps(url)}) && document.readyState == 'complete'"):
+            if time.time() > end: raise TimeoutError(f"{url} did not load in {timeout} s")
+            time.sleep(0.1)
+
+    def errors(self):
+        "What the page complained about since it was opened: exceptions, `console.error`, files that did not load."
+        self.evaluate('new Promise(done => setTimeout(done, 200))')
+        found = []
+        for event in self.events:
+            params = event.get('params', {})
+            if event['method'] == 'Runtime.exceptionThrown': found.append(params['exceptionDetails']['text'])
+            elif event['method'] == 'Runtime.consoleAPICalled' and params['type'] == 'error': found.append(str(params['args']))
+            elif event['method'] == 'Log.entryAdded' and params['entry']['level'] == 'error':
+                found.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
+        return found
+
+    def screenshot(self, path):
+        "Save what is seen as a PNG."
+        Path(path).write_bytes(base64.b64decode(self.send('Page.captureScreenshot')['data']))
+
+
+@contextmanager
+def browser():
+    "Start chromium with a fresh profile; it is stopped and its profile removed at the end."
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        process = subprocess.Popen([CHROMIUM, *FLAGS, f'--user-data-dir={profile}', 'about:blank'],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            port_file, end = Path(profile)/'DevToolsActivePort', time.time() + 60
+            while not (port_file.exists() and port_file.read_text().count('\n')):
+                if process.poll() is not None or time.time() > end: raise RuntimeError('chromium did not start')
+                time.sleep(0.1)
+            port, path = port_file.read_text().split()
+            socket = websocket.create_connection(f'ws://127.0.0.1:{port}{path}', timeout=60)
+            whole = Browser(socket)
+            target = whole.send('Target.createTarget', url='about:blank')['targetId']
+            tab = Browser(websocket.create_connection(f'ws://127.0.0.1:{port}/devtools/page/{target}', timeout=60))
+            for domain in ('Page', 'Runtime', 'Log'): tab.send(f'{domain}.enable')
+            yield tab
+            whole.send('Browser.close')
+            process.wait(timeout=20)
+        finally:
+            if process.poll() is None: process.kill(); process.wait()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    "Serves files without a line for each."
+    def log_message(self, *args): pass
+
+
+@contextmanager
+def served(folder):
+    "Serve `folder` on a free local port; yields its address."
+    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), functools.partial(Quiet, directory=str(folder))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f'http://127.0.0.1:{server.server_port}/'
+        server.shutdown()
