@@ -23,7 +23,7 @@ def init_linear(
         trunc_normal_(module.weight, std=0.02)
         if module.bias is not None: nn.init.zeros_(module.bias)
 
-# %% ../nbs/03_backbone.ipynb #c14a8d5c
+# %% ../nbs/03_backbone.ipynb #9f235b15
 class Stack(nn.Module):
     "`depth` residual blocks and a final layer norm."
     def __init__(self,
@@ -44,18 +44,23 @@ class Stack(nn.Module):
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
     )->Tensor:                        # Tokens after all blocks and the norm, `(b, n, d)`
         "All blocks, then the norm."
-        return self.norm(self.run(x, len(self.blocks), key_padding_mask)[-1])
+        for block in self.blocks: x = self._through(block, x, key_padding_mask)
+        return self.norm(x)
+
+    def _through(self, block, x, key_padding_mask):
+        "One block, its inside stored or recomputed."
+        if not (self.checkpointing and torch.is_grad_enabled()): return block(x, key_padding_mask)
+        return checkpoint(block, x, key_padding_mask, use_reentrant=False)
 
     def run(self,
         x:Tensor,                     # Tokens, `(b, n, d)`
         depth:int,                    # How many blocks to run
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
     )->list[Tensor]:                  # The tokens after each block, before the final norm
-        "The first `depth` blocks, one output for each."
+        "The first blocks with all their outputs, which stay in memory: `forward` keeps only the last."
         outputs = []
         for block in self.blocks[:depth]:
-            if self.checkpointing and torch.is_grad_enabled(): x = checkpoint(block, x, key_padding_mask, use_reentrant=False)
-            else: x = block(x, key_padding_mask)
+            x = self._through(block, x, key_padding_mask)
             outputs.append(x)
         return outputs
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn,Tensor
 from .mixer import check_tokens,count_tokens,resample_tokens
 
-# %% ../nbs/11_ff.ipynb #0092d76f
+# %% ../nbs/11_ff.ipynb #305a86c8
 def feed_forward_mix(
     x:Tensor,     # Tokens, `(b, n, d)`
     w1:Tensor,    # Weights from tokens to hidden units, `(m, n)`
@@ -24,9 +24,11 @@ def feed_forward_mix(
     drop:float=0, # Dropout after each of the two layers; 0 outside training
 )->Tensor:        # Mixed tokens, `(b, n, d)`
     "A two-layer network over the tokens of each channel: `w2 @ gelu(w1 @ x + b1) + b2`."
-    b = len(x)
-    hidden = F.gelu(torch.baddbmm(b1[:,None], w1.expand(b, -1, -1), x))
-    return F.dropout(torch.baddbmm(b2[:,None], w2.expand(b, -1, -1), F.dropout(hidden, drop)), drop)
+    b,n,d = x.shape
+    columns = x.transpose(0, 1).reshape(n, b*d)
+    hidden = F.dropout(F.gelu(torch.addmm(b1[:,None], w1, columns)), drop)
+    mixed = F.dropout(torch.addmm(b2[:,None], w2, hidden), drop)
+    return mixed.view(n, b, d).transpose(0, 1)
 
 # %% ../nbs/11_ff.ipynb #728d44a2
 class FeedForwardMixer(nn.Module):

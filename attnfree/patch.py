@@ -25,7 +25,7 @@ def patch_grid(
         raise ValueError(f"img_size={img_size} is not a multiple of patch_size={patch_size}: use {fits[0]} or {fits[1]}")
     return size[0]//patch[0], size[1]//patch[1]
 
-# %% ../nbs/00_patch.ipynb #5dd024ad
+# %% ../nbs/00_patch.ipynb #6ffa77c0
 class PatchEmbed(nn.Module):
     "Project each patch of an image to a token; optionally put a class token in front and add positions."
     def __init__(self,
@@ -58,7 +58,7 @@ class PatchEmbed(nn.Module):
             raise ValueError(f"x has shape {tuple(x.shape)}, this model takes (b, {self.in_chans}, {self.img_size[0]}, {self.img_size[1]}): "
                              "build it with other in_chans or img_size, or call set_input_size(img_size)")
         x = self.proj(x).flatten(2).transpose(1, 2)
-        if self.class_token is not None: x = torch.cat([self.class_token.expand(len(x), -1, -1), x], dim=1)
+        if self.class_token is not None: x = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], dim=1)
         return x if self.positions is None else x + self.positions
 
     def resized(self,
