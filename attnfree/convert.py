@@ -45,7 +45,7 @@ SOURCES = {
         'body.blocks.#.norm_mixer': 'blocks.#.norm2', 'body.blocks.#.mixer': 'blocks.#.mlp2'}),
 }
 
-# %% ../nbs/22_convert.ipynb #7dcf91a3
+# %% ../nbs/22_convert.ipynb #1d332418
 def _rename(name, names, reverse=False):
     "One name by the first row of the table `names` that covers it, to ours or from ours; `None` if no row does."
     for ours,theirs in names.items():
@@ -55,7 +55,7 @@ def _rename(name, names, reverse=False):
 
 def convert_state(
     state:dict[str,Tensor], # Weights by name
-    source:str,             # Whose names: a key of `SOURCES`
+    source:str,             # Whose names: a key of SOURCES
     *,
     reverse:bool=False,     # From our names to theirs
 )->dict[str,Tensor]:        # The same tensors under the other names
@@ -69,10 +69,10 @@ def convert_state(
     if lost: raise ValueError(f"{len(lost)} of {len(state)} names have no place in source={source!r}: {', '.join(lost[:3])}, ... {_seems(state)}")
     return {renamed[name]: value for name,value in state.items()}
 
-# %% ../nbs/22_convert.ipynb #6db6a003
+# %% ../nbs/22_convert.ipynb #41674d7d
 def identify(
     state:dict[str,Tensor],  # Weights by name
-)->tuple[str|None,str|None]: # Key of `SOURCES` and model of `attnfree.vision`; `None` for what is unknown
+)->tuple[str|None,str|None]: # Key of SOURCES and model of `attnfree.vision`; `None` for what is unknown
     "Which source the names of a state dict speak for, and which of our models its shapes do."
     covered = {source: sum(_rename(name, entry['names']) is not None for name in state) for source,entry in SOURCES.items()}
     source = max(covered, key=covered.get)
@@ -108,7 +108,7 @@ def read_weights(
         raise ValueError(f"path={str(path)!r} holds no weights: expected tensors by name, or such under 'model', 'state_dict' or 'model_ema'")
     return {name.removeprefix('module.'): value for name,value in state.items()}
 
-# %% ../nbs/22_convert.ipynb #9534003c
+# %% ../nbs/22_convert.ipynb #06d046ee
 def _state(weights):
     "Weights by name, whatever they are in."
     if isinstance(weights, nn.Module): return weights.state_dict()
@@ -133,7 +133,7 @@ def _load(model, state, given, complaint='the weights do not fit the model'):
 def load_weights(
     model:Backbone,                  # A model of ours, changed in place
     weights:str|Path|dict|nn.Module, # A file, a state dict or a module
-    source:str=None,                 # Whose names: a key of `SOURCES`; `None`: read off the names
+    source:str=None,                 # Whose names: a key of SOURCES; `None`: read off the names
 )->Backbone:                         # The same model
     "Load weights of any known source, all or nothing; raises `ValueError` if they do not fit."
     state = _state(weights)

@@ -74,7 +74,7 @@ def _find(path, names, holds, url, md5):
     raise FileNotFoundError(f"{str(folder)!r} does not hold {' or '.join(f'{name}/' for name in names)} with {' and '.join(holds)} inside; "
                             "put the data there, or name another folder by path or ATTNFREE_DATA")
 
-# %% ../nbs/30_data.ipynb #2fec74cd
+# %% ../nbs/30_data.ipynb #dd278310
 def open_image(
     source:Path|str|bytes|np.ndarray|Image.Image, # A file, its bytes, an array `(h, w)` or `(h, w, c)`, or a PIL image
     mode:str='RGB',                               # PIL's name of the colour mode, `RGB` or `L`
@@ -90,7 +90,7 @@ def open_image(
         raise OSError(f"image {name} cannot be read ({e}); replace or remove it") from e
 
 def open_grey(
-    source:Path|str|bytes|np.ndarray|Image.Image, # What `open_image` takes
+    source:Path|str|bytes|np.ndarray|Image.Image, # What open_image takes
 )->PILImageBW:                                    # The image with one channel
     "Read one image as grey-scale."
     return open_image(source, 'L')
@@ -131,14 +131,14 @@ def _image_dls(train, valid, classes, stats, tfms, bs, seed, workers):
     dls.train.rng = random.Random(seed)
     return dls
 
-# %% ../nbs/30_data.ipynb #7f98fa20
+# %% ../nbs/30_data.ipynb #b6a71a76
 def digits(
     path:str|Path|None=None, # Unused: the digits come with scikit-learn
     bs:int=64,               # Images per batch
     size:int|None=None,      # Side of the images in pixels, by default the original 8
     seed:int=42,             # Fixes the order of the training images, not the split
     workers:int=0,           # Processes that load batches
-    augment:bool=True,       # Turn and enlarge the training images a little
+    augment:bool=True,       # Turn, enlarge and tilt the training images a little
 )->DataLoaders:              # 1,437 images to train on, 360 held out; one channel
     "scikit-learn's handwritten digits; every class has a fifth of its images held out."
     size = 8 if size is None else size
@@ -148,7 +148,7 @@ def digits(
     splits = train_test_split(np.arange(len(images)), test_size=0.2, stratify=labels, random_state=42)
     train,valid = ([(images[i], str(labels[i])) for i in idxs] for idxs in splits)
     pixels = images[splits[0]]/255
-    augs = aug_transforms(do_flip=False, max_rotate=10., max_zoom=1.1, max_warp=0., max_lighting=0., pad_mode=PadMode.Zeros)
+    augs = aug_transforms(do_flip=False, max_rotate=10., max_zoom=1.1, max_warp=0.1, max_lighting=0., pad_mode=PadMode.Zeros)
     tfms = [open_grey, Fit(size)],[],augs if augment else []
     return _image_dls(train, valid, [str(i) for i in range(10)], ([pixels.mean()], [pixels.std()]), tfms, bs, seed, workers)
 
@@ -236,11 +236,11 @@ def imagenet(
     tfms = [open_image, Fit(size, crop_pct=0.875, split_idx=1 if augment else None)],crops,[]
     return _image_dls(train, valid, [names[name] for name in classes], imagenet_stats, tfms, bs, seed, workers)
 
-# %% ../nbs/30_data.ipynb #317663be
+# %% ../nbs/30_data.ipynb #a8a2794d
 DATASETS = {'digits': digits, 'cifar10': cifar10, 'imagenet': imagenet}
 
 def create_dls(
-    name:str,                # A key of `DATASETS`
+    name:str,                # A key of DATASETS
     path:str|Path|None=None, # Folder with the data; by default `ATTNFREE_DATA`, else a download
     bs:int=64,               # Images per batch
     size:int|None=None,      # Side of the images in pixels, by default that of the data set

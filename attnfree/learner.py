@@ -26,9 +26,9 @@ from fastcore.foundation import L
 from .data import Fit,data_config,open_image
 from .vision import create_model
 
-# %% ../nbs/32_learner.ipynb #1437440c
+# %% ../nbs/32_learner.ipynb #f2a8236a
 def split_parts(
-    model:nn.Module, # A `Backbone`
+    model:nn.Module, # A Backbone
 )->L:                # Three lists of parameters: stem, body, readout
     "Parameter groups for fastai: `freeze` leaves only the readout to train."
     return L(params(part) for part in (model.stem, model.body, model.readout))
@@ -50,10 +50,10 @@ class StopOnNaN(Callback):
         raise FloatingPointError(f"the loss is {loss.item()} at step {step} (epoch {self.learn.epoch}); the weights are back at the start of that epoch. "
                                  "Lower the learning rate, warm up longer, or look at the data")
 
-# %% ../nbs/32_learner.ipynb #68ffae59
+# %% ../nbs/32_learner.ipynb #fdc6303d
 def attnfree_learner(
     dls:DataLoaders,         # Data with `vocab`; normalisation included
-    model:nn.Module,         # A `Backbone`, with as many classes as the data
+    model:nn.Module,         # A Backbone, with as many classes as the data
     *,
     lr:float=1e-3,           # Learning rate for `fit_one_cycle` and `fine_tune`
     wd:float=0.05,           # Decoupled weight decay; norms and biases are left alone
@@ -69,7 +69,7 @@ def attnfree_learner(
     return Learner(dls, model, loss_func=CrossEntropyLossFlat(), opt_func=Adam, lr=lr, wd=wd, splitter=split_parts, metrics=metrics,
                    cbs=L(StopOnNaN()) + L(cbs), path=path)
 
-# %% ../nbs/32_learner.ipynb #738187e9
+# %% ../nbs/32_learner.ipynb #e19c9bbd
 def new_run(
     out:str|Path=None, # Folder for the run; `None` is the next free number under `runs/`
 )->Path:               # The folder, which now exists and is empty
@@ -95,7 +95,7 @@ def _replace(
 def save_run(
     run:str|Path,    # Run folder
     model:nn.Module, # The trained network
-    config:dict,     # `model`: arguments of `create_model`; `data`: what `data_config` returns; and whatever else is worth keeping
+    config:dict,     # `model`: arguments of create_model; `data`: what data_config returns; and whatever else is worth keeping
 )->None:
     "Write `model.safetensors` and `config.json`, all that `load` needs."
     for key in ('model', 'data'):
@@ -105,7 +105,7 @@ def save_run(
     _replace(Path(run)/'config.json', lambda part: part.write_text(json.dumps(config, indent=2)))
 
 def load(
-    run:str|Path, # Run folder that `attnfree_train` or `save_run` wrote
+    run:str|Path, # Run folder that attnfree_train or save_run wrote
 )->tuple:         # The model in eval mode, and the configuration as a dict
     "Build the network of a run again, with its weights."
     run = Path(run).expanduser()
@@ -116,7 +116,7 @@ def load(
     model.load_state_dict(load_file(run/'model.safetensors'))
     return model.eval(),config
 
-# %% ../nbs/32_learner.ipynb #c7a22362
+# %% ../nbs/32_learner.ipynb #98112d55
 def image_tensor(
     image,       # A file, an array or a PIL image
     config:dict, # Configuration of a run
@@ -131,7 +131,7 @@ def image_tensor(
 
 @torch.no_grad()
 def predict(
-    model:nn.Module, # Network of a run, as `load` returns it
+    model:nn.Module, # Network of a run, as load returns it
     config:dict,     # Its configuration
     image,           # A file, an array or a PIL image
 )->dict[str,float]:  # Class names and probabilities, the most probable first

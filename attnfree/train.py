@@ -21,11 +21,11 @@ from .learner import attnfree_learner,new_run,save_run
 from .vision import create_model
 from .visualise import plot_curves,plot_hidden_filters,plot_influence,plot_reach,plot_spatial_weights
 
-# %% ../nbs/33_train.ipynb #dc95fa05
+# %% ../nbs/33_train.ipynb #60c92c89
 DEFAULTS = {
-    'digits':   dict(model='ff_micro_patch2_8', epochs=30, bs=64, lr=3e-3),
-    'cifar10':  dict(model='ff_mini_patch4_32', epochs=10, bs=128, lr=1e-3),
-    'imagenet': dict(model='ff_tiny_patch16_224', epochs=30, bs=64, lr=1e-3),
+    'digits':   dict(model='ff_micro_patch2_8', epochs=30, bs=64, lr=3e-3, wd=1.),
+    'cifar10':  dict(model='ff_mini_patch4_32', epochs=10, bs=128, lr=1e-3, wd=0.05),
+    'imagenet': dict(model='ff_tiny_patch16_224', epochs=30, bs=64, lr=1e-3, wd=0.05),
 }
 
 # %% ../nbs/33_train.ipynb #eb5d79a8
@@ -43,7 +43,7 @@ def draw_run(
     for name,figure in pictures.items(): figure.savefig(Path(run)/f'{name}.png', dpi=100)
     return [f'{name}.png' for name in pictures]
 
-# %% ../nbs/33_train.ipynb #2d50c162
+# %% ../nbs/33_train.ipynb #be7a4860
 def train(
     model:str,       # Name of a vision model
     dls:DataLoaders, # Image data
@@ -76,7 +76,7 @@ def attnfree_train(
     bs:int=None,      # Images in a batch
     size:int=None,    # Side of the images in pixels; by default that of the data set
     lr:float=None,    # Highest learning rate of the one-cycle schedule
-    wd:float=0.05,    # Decoupled weight decay
+    wd:float=None,    # Decoupled weight decay
     out:str=None,     # Folder for the run; by default the next free number under runs/
     seed:int=42,      # Makes two runs on a processor identical, bit for bit
     workers:int=0,    # Processes that load images
@@ -85,9 +85,9 @@ def attnfree_train(
     "Train a vision network and leave a folder with its weights, metrics and pictures."
     if threads is not None: torch.set_num_threads(threads)
     set_seed(seed, reproducible=True)
-    dls = create_dls(data, path, bs=bs or DEFAULTS.get(data, {}).get('bs', 64), size=size, seed=seed, workers=workers)
+    dls = create_dls(data, path, bs=DEFAULTS.get(data, {}).get('bs') if bs is None else bs, size=size, seed=seed, workers=workers)
     defaults = DEFAULTS[data]
-    model,epochs,lr = model or defaults['model'],defaults['epochs'] if epochs is None else epochs,lr or defaults['lr']
+    model,epochs,lr,wd = (defaults[name] if given is None else given for name,given in dict(model=model, epochs=epochs, lr=lr, wd=wd).items())
     create_model(model, img_size=data_config(dls)['img_size']) # an unknown name or a size that does not fit stops here
     run = new_run(out)
     print(f"{model} on {data}: {len(dls.train_ds):,} images to train on, {len(dls.valid_ds):,} held out, {epochs} epochs")

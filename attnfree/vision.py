@@ -49,10 +49,10 @@ MODELS = { # (family, size): parameters
     ('attn_only', 'tiny_patch16_224'): 4_039_360,
 }
 
-# %% ../nbs/20_vision.ipynb #90644355
+# %% ../nbs/20_vision.ipynb #0d410938
 def vision_model(
-    family:str,                         # Name in `FAMILIES`
-    size:str,                           # Name in `SIZES`
+    family:str,                         # Name in FAMILIES
+    size:str,                           # Name in SIZES
     *,
     img_size:int|tuple[int,int]=None,   # Height and width of the images in pixels; `None` is the size's own
     in_chans:int=3,                     # Channels of the images
@@ -68,14 +68,14 @@ def vision_model(
     pool = global_pool or ('cls' if family['class_token'] else 'mean')
     return Backbone(stem, Stack(block, size['depth'], drop_path_rate), Readout(size['dim'], num_classes, pool, prefix=stem.prefix, drop=drop_rate))
 
-# %% ../nbs/20_vision.ipynb #7c684368
+# %% ../nbs/20_vision.ipynb #1d2eef77
 default_cfgs = generate_default_cfgs({f'attnfree_{family}_{size}': dict(
     input_size=(3, SIZES[size]['img_size'], SIZES[size]['img_size']), num_classes=1000, pool_size=None, fixed_input_size=True,
     crop_pct=0.9, interpolation='bicubic', first_conv='stem.proj', classifier='readout.head') for family,size in MODELS})
 
 def _entry_point(
-    family:str, # Name in `FAMILIES`
-    size:str,   # Name in `SIZES`
+    family:str, # Name in FAMILIES
+    size:str,   # Name in SIZES
 ):              # Function that timm calls to build the model
     "The function that timm registers for one model: it hands on what timm passes."
     def create(pretrained=False, **kwargs):
@@ -86,13 +86,13 @@ def _entry_point(
 
 for _model in MODELS: globals()[f'attnfree_{_model[0]}_{_model[1]}'] = register_model(_entry_point(*_model))
 
-# %% ../nbs/20_vision.ipynb #8f867892
-def model_names()->list[str]: # Names for `create_model`
+# %% ../nbs/20_vision.ipynb #a3e23f13
+def model_names()->list[str]: # Names for create_model
     "The names of all vision models, without timm's prefix."
     return [f'{family}_{size}' for family,size in MODELS]
 
 def create_model(
-    name:str,                         # A name from `model_names()`
+    name:str,                         # A name from model_names()
     *,
     pretrained:bool=False,            # There are no published weights: `True` raises `RuntimeError`
     img_size:int|tuple[int,int]=None, # Height and width of the images in pixels; `None` is the model's own

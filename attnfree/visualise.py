@@ -100,9 +100,9 @@ def _sheet(values, grid, prefix, names, titles, words, limit=None, tokens=()):
     plt.close(fig)  # the figure is shown where it is returned to, and nowhere else
     return fig
 
-# %% ../nbs/24_visualise.ipynb #d1b0e3aa
+# %% ../nbs/24_visualise.ipynb #422b1331
 def plot_spatial_weights(
-    weights,                  # A model; or its `spatial_weights`, or one `(n, n)` matrix for each layer
+    weights,                  # A model; or its spatial_weights, or one `(n, n)` matrix for each layer
     grid:tuple[int,int]=None, # Token grid of given arrays
     prefix:int=0,             # Tokens in front that have no place on the grid, of given arrays
     *,
@@ -122,9 +122,9 @@ def plot_spatial_weights(
     values = [weights[layers,head,token] for token in tokens]
     return _sheet(values, grid, prefix, names, [[f'layer {i}' for i in layers]], ('What each framed token reads', label or known), limit, tokens)
 
-# %% ../nbs/24_visualise.ipynb #558e57e7
+# %% ../nbs/24_visualise.ipynb #dfa07048
 def plot_hidden_filters(
-    filters,                  # A model; or its `hidden_filters`, or one `(m, n)` matrix for each layer
+    filters,                  # A model; or its hidden_filters, or one `(m, n)` matrix for each layer
     grid:tuple[int,int]=None, # Token grid of given arrays
     prefix:int=0,             # Tokens in front that have no place on the grid, of given arrays
     *,
@@ -154,9 +154,9 @@ def reach(
     distances,mass = np.linalg.norm(places[:,None]-places[None], axis=-1),weights.sum(axis=(-2,-1))
     return (weights*distances).sum(axis=(-2,-1))/np.where(mass > 0, mass, np.nan)
 
-# %% ../nbs/24_visualise.ipynb #a845fcf5
+# %% ../nbs/24_visualise.ipynb #2b8ab060
 def plot_reach(
-    weights,                  # A model; or its `spatial_weights`, or one `(n, n)` matrix for each layer
+    weights,                  # A model; or its spatial_weights, or one `(n, n)` matrix for each layer
     grid:tuple[int,...]=None, # Token grid of given arrays
     prefix:int=0,             # Tokens in front that have no place on the grid, of given arrays
 ):                            # The matplotlib figure
@@ -193,9 +193,9 @@ def influence_maps(
     parts = [(up_to(i), x) if cumulative and hasattr(body, 'run') else (mixers[i], inputs[mixers[i]]) for i in layers]
     return np.stack([[influence(part, x, token).mean(dim=0).float().cpu().numpy() for token in tokens] for part,x in parts])
 
-# %% ../nbs/24_visualise.ipynb #e7460aad
+# %% ../nbs/24_visualise.ipynb #1ec9678d
 def plot_influence(
-    maps,                     # A model; or what `influence_maps` returned
+    maps,                     # A model; or what influence_maps returned
     images:Tensor=None,       # With a model: images, or tokens `(b, n, d)` where it has no stem
     grid:tuple[int,int]=None, # Token grid of given maps
     prefix:int=0,             # Tokens in front that have no place on the grid, of given maps
