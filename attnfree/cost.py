@@ -148,15 +148,15 @@ def attention_case(
     kinds = {'inference': lambda model: inference(model, images), 'training step': lambda model: training_step(model, images, targets)}
     return {setting: {code: kind(timm.create_model(name)) for code,name in names.items()} for setting,kind in kinds.items()}
 
-# %% ../nbs/23_cost.ipynb #3f933bbf
+# %% ../nbs/23_cost.ipynb #03ce8e47
 CASES = {'ff': ff_case, 'attention': attention_case}
 
 def bench(
-    case:str,       # Name in `CASES`
+    case:str,       # Name in CASES
     repeats:int=40, # Rounds; each calls every function once, in turn
     threads:int=2,  # Threads that PyTorch may use
     batch:int=16,   # Images at once
-)->pd.DataFrame:    # `setting`, `code`, the columns of `compare`, and the conditions
+)->pd.DataFrame:    # `setting`, `code`, the columns of compare, and the conditions
     "Time one case of `CASES`; each of its settings has its own baseline."
     if case not in CASES: raise _nearest('case', case, [*CASES])
     if threads < 1 or batch < 1: raise ValueError(f"threads={threads} and batch={batch} must be at least 1")

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['split_parts', 'StopOnNaN', 'attnfree_learner', 'new_run', 'save_run', 'load', 'image_tensor', 'predict']
 
-# %% ../nbs/32_learner.ipynb #b41de7e7
+# %% ../nbs/32_learner.ipynb #c7e5ce54
 import json,os
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from fastai.metrics import accuracy,top_k_accuracy
 from fastai.optimizer import Adam
 from fastai.torch_core import params
 from fastcore.foundation import L
-from .data import Fit,data_config,open_image
+from .data import Fit,open_image
 from .vision import create_model
 
 # %% ../nbs/32_learner.ipynb #f2a8236a

@@ -21,9 +21,9 @@ from .learner import attnfree_learner,new_run,save_run
 from .vision import create_model
 from .visualise import plot_curves,plot_hidden_filters,plot_influence,plot_reach,plot_spatial_weights
 
-# %% ../nbs/33_train.ipynb #60c92c89
+# %% ../nbs/33_train.ipynb #4deb4057
 DEFAULTS = {
-    'digits':   dict(model='ff_micro_patch2_8', epochs=30, bs=64, lr=3e-3, wd=1.),
+    'digits':   dict(model='ff_micro_patch2_8', epochs=30, bs=64, lr=3e-3, wd=1., threads=1),
     'cifar10':  dict(model='ff_mini_patch4_32', epochs=10, bs=128, lr=1e-3, wd=0.05),
     'imagenet': dict(model='ff_tiny_patch16_224', epochs=30, bs=64, lr=1e-3, wd=0.05),
 }
@@ -43,7 +43,7 @@ def draw_run(
     for name,figure in pictures.items(): figure.savefig(Path(run)/f'{name}.png', dpi=100)
     return [f'{name}.png' for name in pictures]
 
-# %% ../nbs/33_train.ipynb #be7a4860
+# %% ../nbs/33_train.ipynb #a8727d0e
 def train(
     model:str,       # Name of a vision model
     dls:DataLoaders, # Image data
@@ -52,16 +52,17 @@ def train(
     epochs:int,      # Passes over the training images
     lr:float,        # Highest learning rate of the one-cycle schedule
     wd:float=0.05,   # Decoupled weight decay
-    settings:dict=None, # Whatever else is to stand in `config.json`
+    seed:int=42,     # Set before the model is made; equal seeds give equal weights on a processor
 )->pd.DataFrame:     # The metrics, one row for each epoch
     "Train a named model and fill its run folder."
     if epochs < 1: raise ValueError(f"epochs={epochs} must be at least 1")
     data = data_config(dls)
+    set_seed(seed, reproducible=True)
     arguments = dict(name=model, img_size=data['img_size'], in_chans=data['in_chans'], num_classes=len(data['classes']))
     net = create_model(**arguments)
     learn = attnfree_learner(dls, net, lr=lr, wd=wd, cbs=CSVLogger('metrics.csv'), path=run)
     versions = dict(attnfree=__version__, torch=torch.__version__, fastai=fastai.__version__, timm=timm.__version__)
-    config = dict(model=arguments, data=data, training=dict(epochs=epochs, lr=lr, wd=wd, bs=dls.bs, **(settings or {})), versions=versions)
+    config = dict(model=arguments, data=data, training=dict(epochs=epochs, lr=lr, wd=wd, bs=dls.bs, seed=seed), versions=versions)
     try: learn.fit_one_cycle(epochs, lr)
     finally: save_run(run, net, config)
     draw_run(run, net, dls)
@@ -80,18 +81,18 @@ def attnfree_train(
     out:str=None,     # Folder for the run; by default the next free number under runs/
     seed:int=42,      # Makes two runs on a processor identical, bit for bit
     workers:int=0,    # Processes that load images
-    threads:int=None, # Threads that compute; by default what torch takes
+    threads:int=None, # Threads that compute; by default one for digits, else what torch takes
 ):
     "Train a vision network and leave a folder with its weights, metrics and pictures."
-    if threads is not None: torch.set_num_threads(threads)
-    set_seed(seed, reproducible=True)
     dls = create_dls(data, path, bs=DEFAULTS.get(data, {}).get('bs') if bs is None else bs, size=size, seed=seed, workers=workers)
     defaults = DEFAULTS[data]
-    model,epochs,lr,wd = (defaults[name] if given is None else given for name,given in dict(model=model, epochs=epochs, lr=lr, wd=wd).items())
+    given = dict(model=model, epochs=epochs, lr=lr, wd=wd, threads=threads)
+    model,epochs,lr,wd,threads = (defaults.get(name) if value is None else value for name,value in given.items())
+    if threads is not None: torch.set_num_threads(threads)
     create_model(model, img_size=data_config(dls)['img_size']) # an unknown name or a size that does not fit stops here
     run = new_run(out)
     print(f"{model} on {data}: {len(dls.train_ds):,} images to train on, {len(dls.valid_ds):,} held out, {epochs} epochs")
-    metrics = train(model, dls, run, epochs=epochs, lr=lr, wd=wd, settings=dict(data=data, seed=seed))
+    metrics = train(model, dls, run, epochs=epochs, lr=lr, wd=wd, seed=seed)
     last = metrics.iloc[-1]
     print(f"\n{'model':26}{'data':10}{'epochs':>7}{'valid loss':>12}{'accuracy':>10}\n{model:26}{data:10}{epochs:>7}{last.valid_loss:>12.4f}{last.accuracy:>10.2%}")
     picture = run/('spatial_weights.png' if (run/'spatial_weights.png').exists() else 'influence.png')
