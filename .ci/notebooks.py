@@ -14,7 +14,7 @@ def main(options):
     # Each worker says when it starts and ends a notebook; unbuffered, so that the lines come at that moment.
     with tempfile.TemporaryFile('w+') as errors:
         process = subprocess.Popen([Path(sys.executable).parent/'nbdev_test', '--do_print', *options], stdout=subprocess.PIPE, stderr=errors, text=True,
-                                   env={**os.environ, 'PYTHONUNBUFFERED': '1'})
+                                   env={'OMP_NUM_THREADS': '1', **os.environ, 'PYTHONUNBUFFERED': '1'})  # notebooks run side by side: a thread each
         for line in process.stdout:   # two workers may write into one line
             for event, path in re.findall(r'(Starting|Completed) (.+?\.ipynb)', line):
                 name = Path(path).name

@@ -6,6 +6,7 @@
 __all__ = ['DEFAULTS', 'draw_run', 'train', 'attnfree_train']
 
 # %% ../nbs/33_train.ipynb #ce26b3c9
+from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd, torch
@@ -13,8 +14,6 @@ from fastai.callback.progress import CSVLogger
 from fastai.data.core import DataLoaders
 from fastai.torch_core import set_seed
 from fastcore.script import call_parse
-import fastai,timm
-from . import __version__
 from .backbone import Backbone
 from .data import create_dls,data_config
 from .learner import attnfree_learner,new_run,save_run
@@ -61,7 +60,7 @@ def train(
     arguments = dict(name=model, img_size=data['img_size'], in_chans=data['in_chans'], num_classes=len(data['classes']))
     net = create_model(**arguments)
     learn = attnfree_learner(dls, net, lr=lr, wd=wd, cbs=CSVLogger('metrics.csv'), path=run)
-    versions = dict(attnfree=__version__, torch=torch.__version__, fastai=fastai.__version__, timm=timm.__version__)
+    versions = {name: version(name) for name in ('attnfree', 'torch', 'fastai', 'timm')}
     config = dict(model=arguments, data=data, training=dict(epochs=epochs, lr=lr, wd=wd, bs=dls.bs, seed=seed), versions=versions)
     try: learn.fit_one_cycle(epochs, lr)
     finally: save_run(run, net, config)
