@@ -6,8 +6,8 @@
 __all__ = ['IMAGENETTE', 'CHECK_UP_TO', 'DATASETS', 'download', 'data_path', 'open_image', 'open_grey', 'Fit', 'digits',
            'read_cifar', 'shift_mat', 'cifar10', 'imagenet', 'create_dls', 'data_config']
 
-# %% ../nbs/30_data.ipynb #0a649643
-import hashlib, io, lzma, math, os, pickle, random, shutil
+# %% ../nbs/30_data.ipynb #f0d458bc
+import hashlib, io, lzma, math, os, pickle, shutil
 from concurrent.futures import ThreadPoolExecutor
 from difflib import get_close_matches
 from pathlib import Path
@@ -29,6 +29,9 @@ from fastai.vision.augment import AffineCoordTfm, FlipItem, PadMode, RandomResiz
 from fastai.vision.core import PILImage, PILImageBW, cifar_stats, imagenet_stats
 from fastai.vision.utils import verify_image
 from fasttransform import Transform
+from .callbacks import AutoPolicy
+from .loader import RepeatableDL
+from .processes import rank_and_world
 
 # %% ../nbs/30_data.ipynb #88785bef
 def download(
@@ -113,32 +116,36 @@ class Fit(Transform):
         "Crop and resize `x`."
         return ImageOps.fit(x, (self.size,self.size), Image.Resampling.BICUBIC, bleed=(1-self.crop_pct)/2)
 
-# %% ../nbs/30_data.ipynb #ad115951
+# %% ../nbs/30_data.ipynb #c3d04a47
 def _positive(**named):
     "Raise `ValueError` for the first of `named` that is not a positive integer."
     for name,value in named.items():
         if not isinstance(value, int) or isinstance(value, bool) or value<1:
             raise ValueError(f"{name}={value!r} must be a positive integer")
 
-def _image_dls(train, valid, classes, stats, tfms, bs, seed, workers):
-    "DataLoaders of pairs (image source, class name); `tfms`: opening, item and batch transforms."
+def _image_dls(items, classes, stats, tfms, bs, seed, workers, augment, skip_bad):
+    "DataLoaders of two sequences of items, for training and validation; `tfms`: for opening, for the label, for images and for batches."
+    train,valid = items
     if len(train)<bs: raise ValueError(f"bs={bs} is more than the {len(train)} training images; pass bs={len(train)} or less")
-    opening,item_tfms,batch_tfms = tfms
-    pairs,splits = [*train, *valid],[range(len(train)), range(len(train), len(train)+len(valid))]
-    dsets = Datasets(pairs, [[ItemGetter(0), *opening], [ItemGetter(1), Categorize(classes, sort=False)]], splits=splits)
-    dls = dsets.dataloaders(bs=bs, num_workers=workers, after_item=[*item_tfms, ToTensor()],
-                            after_batch=[IntToFloatTensor(), *batch_tfms, Normalize.from_stats(*stats)])
-    dls.train.rng = random.Random(seed)
-    return dls
+    opening,label,item_tfms,batch_tfms = tfms
+    size = next(f.size for f in opening if isinstance(f, Fit))
+    policy = [AutoPolicy(augment, size, stats[0])] if isinstance(augment, str) else []
+    splits = [range(len(train)), range(len(train), len(train)+len(valid))]
+    items = np.concatenate([train, valid]) if isinstance(train, np.ndarray) else [*train, *valid]
+    dsets = Datasets(items, [opening, [*label, Categorize(classes, sort=False)]], splits=splits)
+    return dsets.dataloaders(bs=bs, dl_type=RepeatableDL, seed=seed, num_workers=workers, persistent_workers=workers>0, skip_bad=skip_bad,
+                             pin_memory=torch.cuda.is_available(), after_item=[*(item_tfms if augment else []), *policy, ToTensor()],
+                             after_batch=[IntToFloatTensor(), *(batch_tfms if augment else []), Normalize.from_stats(*stats)])
 
-# %% ../nbs/30_data.ipynb #b6a71a76
+# %% ../nbs/30_data.ipynb #d6d7e714
 def digits(
     path:str|Path|None=None, # Unused: the digits come with scikit-learn
     bs:int=64,               # Images per batch
     size:int|None=None,      # Side of the images in pixels, by default the original 8
     seed:int=42,             # Fixes the order of the training images, not the split
     workers:int=0,           # Processes that load batches
-    augment:bool=True,       # Turn, enlarge and tilt the training images a little
+    augment:bool|str=True,   # Turn, enlarge and tilt the training images a little; a policy of timm's comes on top
+    skip_bad:bool=False,     # Unused: these images are checked when they are read
 )->DataLoaders:              # 1,437 images to train on, 360 held out; one channel
     "scikit-learn's handwritten digits; every class has a fifth of its images held out."
     size = 8 if size is None else size
@@ -149,8 +156,8 @@ def digits(
     train,valid = ([(images[i], str(labels[i])) for i in idxs] for idxs in splits)
     pixels = images[splits[0]]/255
     augs = aug_transforms(do_flip=False, max_rotate=10., max_zoom=1.1, max_warp=0.1, max_lighting=0., pad_mode=PadMode.Zeros)
-    tfms = [open_grey, Fit(size)],[],augs if augment else []
-    return _image_dls(train, valid, [str(i) for i in range(10)], ([pixels.mean()], [pixels.std()]), tfms, bs, seed, workers)
+    tfms = [ItemGetter(0), open_grey, Fit(size)],[ItemGetter(1)],[],augs
+    return _image_dls((train, valid), [str(i) for i in range(10)], ([pixels.mean()], [pixels.std()]), tfms, bs, seed, workers, augment, skip_bad)
 
 # %% ../nbs/30_data.ipynb #abc806e7
 def read_cifar(
@@ -177,14 +184,15 @@ def shift_mat(
     shift = torch.randint(-pad, pad+1, (2,len(x)), device=x.device).to(x.dtype)*2/(x.shape[-1]-1)
     return affine_mat(one, 0*one, shift[0], 0*one, one, shift[1])
 
-# %% ../nbs/30_data.ipynb #5cff84e7
+# %% ../nbs/30_data.ipynb #caf1028e
 def cifar10(
     path:str|Path|None=None, # Folder that is or holds `cifar-10-batches-py/`; by default `ATTNFREE_DATA`, else a download
     bs:int=64,               # Images per batch
     size:int|None=None,      # Side of the images in pixels, by default the original 32
     seed:int=42,             # Fixes the order of the training images
     workers:int=0,           # Processes that load batches
-    augment:bool=True,       # Mirror and shift the training images
+    augment:bool|str=True,   # Mirror and shift the training images; a policy of timm's comes on top
+    skip_bad:bool=False,     # Unused: these images are checked when they are read
     subset:int|None=None,    # Train on so many images only, the first ones of the official order
 )->DataLoaders:              # 50,000 images to train on, the official 10,000 test images to validate; three channels
     "CIFAR-10 from its official files."
@@ -199,14 +207,49 @@ def cifar10(
         images = np.ascontiguousarray(batch['data'].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
         pairs += zip(images, (classes[i] for i in batch['labels']))
     augs = [AffineCoordTfm([flip_mat, shift_mat], mode='nearest', pad_mode=PadMode.Zeros, align_corners=True)]
-    tfms = [open_image, Fit(size)],[],augs if augment else []
-    return _image_dls(pairs[:-10_000][:subset], pairs[-10_000:], classes, cifar_stats, tfms, bs, seed, workers)
+    tfms = [ItemGetter(0), open_image, Fit(size)],[ItemGetter(1)],[],augs
+    return _image_dls((pairs[:-10_000][:subset], pairs[-10_000:]), classes, cifar_stats, tfms, bs, seed, workers, augment, skip_bad)
 
-# %% ../nbs/30_data.ipynb #5f2e2c2e
+# %% ../nbs/30_data.ipynb #2d9a9299
 IMAGENETTE = {'n01440764': 'tench', 'n02102040': 'English springer', 'n02979186': 'cassette player', 'n03000684': 'chain saw',
               'n03028079': 'church', 'n03394916': 'French horn', 'n03417042': 'garbage truck', 'n03425413': 'gas pump',
               'n03445777': 'golf ball', 'n03888257': 'parachute'}
-CHECK_UP_TO = 20_000 # Trees of so many images or fewer are checked before use
+CHECK_UP_TO = 20_000 # Trees of so many images or fewer are checked before use; larger ones are remembered
+
+def _scan(folder):
+    "The names of all images under `folder` as an array of bytes, from a cache where no folder under it has changed since."
+    cache = fastai_path('data')/'attnfree'/f"scan-{hashlib.md5(os.fsencode(folder.resolve())).hexdigest()}.npz"
+    if cache.exists():
+        with np.load(cache, allow_pickle=False) as old:
+            if all(os.path.isdir(name) and os.stat(name).st_mtime_ns == time for name,time in zip(old['folders'].tolist(), old['times'].tolist())): return old['files']
+    files = np.array(sorted(os.fsencode(file) for file in get_image_files(folder)))
+    if len(files) > CHECK_UP_TO:
+        folders = np.array([os.fsencode(name) for name,_,_ in os.walk(folder, followlinks=True)])
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(cache.with_suffix('.part.npz'), files=files, folders=folders, times=np.array([os.stat(name).st_mtime_ns for name in folders.tolist()]))
+        os.replace(cache.with_suffix('.part.npz'), cache)
+    return files
+
+def _path(
+    item, # A name as bytes, or what open_image takes
+):        # A path instead of bytes
+    "The path of an item of a tree."
+    return Path(os.fsdecode(item)) if isinstance(item, np.bytes_) else item
+
+def _folder_name(
+    file:Path, # A file
+):             # The name of its folder
+    "The class of an image in a tree."
+    return file.parent.name
+
+def _only_good(files, skip_bad):
+    "The images that can be read; raises `OSError` naming the first bad one unless bad ones are skipped."
+    with ThreadPoolExecutor() as pool: good = np.array([*pool.map(lambda file: verify_image(os.fsdecode(file)), files.tolist())])
+    if good.all(): return files
+    bad = f"image {os.fsdecode(files[~good][0])!r} cannot be read ({(~good).sum()} of {len(files)} images there)"
+    if not skip_bad: raise OSError(f"{bad}; replace or remove them, or skip them with skip_bad=True")
+    print(f"{bad}: left out")
+    return files[good]
 
 def imagenet(
     path:str|Path|None=None, # A tree with `train/` and `val/`, or the folder that holds `imagenet/` or `imagenette-subset/`
@@ -214,29 +257,28 @@ def imagenet(
     size:int|None=None,      # Side of the images in pixels, by default 224
     seed:int=42,             # Fixes the order of the training images
     workers:int=0,           # Processes that load batches
-    augment:bool=True,       # Cut out and mirror the training images at random
+    augment:bool|str=True,   # Cut out and mirror the training images at random; a policy of timm's comes on top
+    skip_bad:bool=False,     # Go on without images that cannot be read
 )->DataLoaders:              # Images of `train/` to train on, those of `val/` to validate; three channels
     "Any tree of images with a folder per class: ImageNet, Imagenette, your own."
     size = 224 if size is None else size
     _positive(bs=bs, size=size)
     tree = _find(path, ['imagenet', 'imagenette-subset', 'imagenette2-160'], ['train', 'val'],
                  URLs.IMAGENETTE_160, 'e793b78cc4c9e9a4ccc0c1155377a412')
-    train,valid = (sorted(get_image_files(tree/split), key=str) for split in ('train', 'val'))
+    train,valid = (_scan(tree/split) for split in ('train', 'val'))
     for split,files in ('train', train),('val', valid):
-        if not files: raise FileNotFoundError(f"{str(tree/split)!r} holds no images; it needs a folder of images per class")
-    classes = sorted({file.parent.name for file in train})
-    if more := sorted({file.parent.name for file in valid} - set(classes)):
+        if not len(files): raise FileNotFoundError(f"{str(tree/split)!r} holds no images; it needs a folder of images per class")
+    classes,others = (sorted({os.path.basename(os.path.dirname(file)) for file in files.tolist()}) for files in (train, valid))
+    if more := [os.fsdecode(name) for name in sorted(set(others) - set(classes))]:
         raise ValueError(f"{str(tree/'val')!r} holds classes that train/ lacks: {', '.join(more[:5])}; both need the same folders")
-    if len(train)+len(valid) <= CHECK_UP_TO:
-        with ThreadPoolExecutor() as pool: bad = [file for file,good in zip(train+valid, pool.map(verify_image, train+valid)) if not good]
-        if bad: raise OSError(f"image {str(bad[0])!r} cannot be read ({len(bad)} of the images in all); replace or remove them")
+    if len(train)+len(valid) <= CHECK_UP_TO: train,valid = (_only_good(files, skip_bad) for files in (train, valid))
+    classes = [os.fsdecode(name) for name in classes]
     names = IMAGENETTE if set(classes) <= set(IMAGENETTE) else {name: name for name in classes}
-    train,valid = ([(file, names[file.parent.name]) for file in files] for files in (train, valid))
-    crops = [RandomResizedCrop(size, split_idx=0), FlipItem(0.5)] if augment else []
-    tfms = [open_image, Fit(size, crop_pct=0.875, split_idx=1 if augment else None)],crops,[]
-    return _image_dls(train, valid, [names[name] for name in classes], imagenet_stats, tfms, bs, seed, workers)
+    label = [_path, _folder_name, names.get]
+    tfms = [_path, open_image, Fit(size, crop_pct=0.875, split_idx=1 if augment else None)],label,[RandomResizedCrop(size, split_idx=0), FlipItem(0.5)],[]
+    return _image_dls((train, valid), [names[name] for name in classes], imagenet_stats, tfms, bs, seed, workers, augment, skip_bad)
 
-# %% ../nbs/30_data.ipynb #a8a2794d
+# %% ../nbs/30_data.ipynb #ce5f8517
 DATASETS = {'digits': digits, 'cifar10': cifar10, 'imagenet': imagenet}
 
 def create_dls(
@@ -246,16 +288,17 @@ def create_dls(
     size:int|None=None,      # Side of the images in pixels, by default that of the data set
     seed:int=42,             # Fixes the order of the training images
     workers:int=0,           # Processes that load batches
-    augment:bool=True,       # Change the training images at random, as suits the data set
+    augment:bool|str=True,   # Change the training images at random, as suits the data set; a policy of timm's, such as 'rand-m9-mstd0.5-inc1', comes on top
+    skip_bad:bool=False,     # Go on without images that cannot be read
 )->DataLoaders:              # With `vocab`, normalisation and all that a Learner needs
     "DataLoaders of the data set called `name`."
     if name not in DATASETS:
         near = get_close_matches(str(name).lower(), DATASETS, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}? " if near else ''
         raise ValueError(f"unknown data set {name!r}; {hint}There are: {', '.join(DATASETS)}")
-    return DATASETS[name](path, bs=bs, size=size, seed=seed, workers=workers, augment=augment)
+    return DATASETS[name](path, bs=bs, size=size, seed=seed, workers=workers, augment=augment, skip_bad=skip_bad)
 
-# %% ../nbs/30_data.ipynb #f328955e
+# %% ../nbs/30_data.ipynb #d93c802c
 def data_config(
     dls:DataLoaders, # Image DataLoaders with a `Normalize`
 )->dict:             # `classes`, `mean`, `std`, `in_chans`, `img_size`, `crop_pct`; plain numbers, ready for json
@@ -264,7 +307,7 @@ def data_config(
     if len(norms)!=1: raise ValueError(f"dls has {len(norms)} Normalize transforms and needs exactly one; add Normalize.from_stats(mean, std) to its batch_tfms")
     mean,std = (o.flatten().tolist() for o in (norms[0].mean, norms[0].std))
     fits = [f for f in dls.valid_ds.tfms[0].fs if isinstance(f, Fit)]
-    with no_random(): x = dls.valid.new(bs=1, num_workers=0).one_batch()[0]
+    with no_random(): x = dls.valid.new(bs=rank_and_world()[1], num_workers=0).one_batch()[0] # one image in each process
     h,w = x.shape[-2:]
     return dict(classes=list(dls.vocab), mean=mean, std=std, in_chans=x.shape[1], img_size=h if h==w else [h, w],
                 crop_pct=fits[0].crop_pct if fits else 1.)

@@ -24,32 +24,35 @@ FAMILIES = {
     'attn_only': dict(block=dict(mixer=Attention, ff=FeatureAttention, token_norm='ff'), class_token=True, positions=True),
 }
 
-# %% ../nbs/20_vision.ipynb #445dd8a0
+# %% ../nbs/20_vision.ipynb #8832eb22
 SIZES = {
     'tiny_patch16_224':  dict(dim=192,  depth=12, patch_size=16, img_size=224),
     'small_patch16_224': dict(dim=384,  depth=12, patch_size=16, img_size=224),
     'base_patch16_224':  dict(dim=768,  depth=12, patch_size=16, img_size=224),
     'large_patch32_224': dict(dim=1024, depth=24, patch_size=32, img_size=224),
     'mini_patch4_32':    dict(dim=192,  depth=6,  patch_size=4,  img_size=32),
+    'nano_patch4_32':    dict(dim=128,  depth=4,  patch_size=4,  img_size=32),
     'micro_patch2_8':    dict(dim=64,   depth=4,  patch_size=2,  img_size=8),
 }
 
-# %% ../nbs/20_vision.ipynb #18cf3dec
+# %% ../nbs/20_vision.ipynb #54ccf780
 MODELS = { # (family, size): parameters
     ('ff', 'tiny_patch16_224'): 7_676_332,
     ('ff', 'base_patch16_224'): 61_943_020,
     ('ff', 'large_patch32_224'): 206_213_048,
     ('ff', 'mini_patch4_32'): 2_198_530,
+    ('ff', 'nano_patch4_32'): 808_868,
     ('ff', 'micro_patch2_8'): 209_700,
     ('vit', 'tiny_patch16_224'): 5_717_416,
     ('vit', 'small_patch16_224'): 22_050_664,
     ('vit', 'base_patch16_224'): 86_567_656,
     ('vit', 'mini_patch4_32'): 2_884_648,
+    ('vit', 'nano_patch4_32'): 937_064,
     ('vit', 'micro_patch2_8'): 267_048,
     ('attn_only', 'tiny_patch16_224'): 4_039_360,
 }
 
-# %% ../nbs/20_vision.ipynb #0d410938
+# %% ../nbs/20_vision.ipynb #88dee032
 def vision_model(
     family:str,                         # Name in FAMILIES
     size:str,                           # Name in SIZES
@@ -62,6 +65,8 @@ def vision_model(
     drop_path_rate:float=0,             # Stochastic depth of the last block, rising linearly from 0
 )->Backbone:                            # The network, freshly initialised
     "Build the network of a `family` and a `size`."
+    for argument,value,known in (('family', family, FAMILIES), ('size', size, SIZES)):
+        if value not in known: raise ValueError(f"{argument}={value!r} is unknown; there are: {', '.join(known)}")
     family,size = FAMILIES[family],SIZES[size]
     stem = PatchEmbed(size['dim'], img_size or size['img_size'], size['patch_size'], in_chans, class_token=family['class_token'], positions=family['positions'])
     block = partial(MixerBlock, size['dim'], stem.grid, prefix=stem.prefix, **family['block'])

@@ -1,0 +1,59 @@
+"Trainings in processes of their own, for the tests that kill them. The children are forked, so that the imports are paid for once."
+import csv, multiprocessing, os, shutil, sys, time, warnings
+from pathlib import Path
+
+warnings.filterwarnings('ignore')
+os.environ['OMP_NUM_THREADS'] = '1'
+import torch
+
+torch.set_num_threads(1) # before the first fork: a pool of threads does not survive one
+import attnfree.train
+
+FORK = multiprocessing.get_context('fork')
+RECIPE = ['mixup=0.2', 'ema=0.9', 'drop_path=0.1', 'augment=rand-m5-mstd0.5-inc1', 'epochs=3']
+
+
+def _child(log, environment, options, prepare):
+    "What a forked process does: the command, its output in a file, no pictures (they take longer than the training)."
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(file, 1), os.dup2(file, 2)
+    sys.stdout, sys.stderr = (open(number, 'w', buffering=1, closefd=False) for number in (1, 2)) # pytest has others
+    os.environ.update(environment)
+    attnfree.train.draw_run = lambda *args: []
+    if prepare: prepare()
+    attnfree.train.attnfree_train(**options)
+
+
+def start(folder, environment=None, prepare=None, **options):
+    "A process that trains in `folder`; its output goes to a file beside it."
+    process = FORK.Process(target=_child, args=(f'{folder}.log', environment or {}, dict(out=str(folder)) | options, prepare))
+    process.start()
+    return process
+
+
+def end(process, timeout=120):
+    "The exit code, once the process has ended."
+    process.join(timeout)
+    if process.exitcode is None:
+        process.kill()
+        raise TimeoutError('the training did not end')
+    return process.exitcode
+
+
+def log(folder): return Path(f'{folder}.log').read_text()
+
+
+def result(folder):
+    "What must be the same in the end: the weights, and the metrics without times."
+    weights = (Path(folder)/'model.safetensors').read_bytes()
+    with open(Path(folder)/'metrics.csv') as file: rows = [{k: v for k, v in row.items() if k not in ('seconds', 'images/s', 'waiting')} for row in csv.DictReader(file)]
+    return weights, rows
+
+
+def finish(folder, **options):
+    "Start again what was killed: go on with it, or begin anew if it had not yet written its configuration."
+    if not (Path(folder)/'config.json').exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        process = start(folder, **options)
+    else: process = start(folder, resume=True, **{k: v for k, v in options.items() if k in ('workers', 'every')})
+    assert end(process) == 0, log(folder)

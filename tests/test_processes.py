@@ -1,0 +1,92 @@
+"One, two and three processes: the same losses and accuracies; and what happens if one of them dies."
+import csv, os, signal, socket, subprocess, sys, time
+from pathlib import Path
+
+import pytest
+
+from running import end, log, start
+
+PLAIN = ['augment=false', 'bs=48', 'epochs=2']
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+
+def start_all(folder, world, **options):
+    port = str(free_port())
+    return [start(folder, dict(WORLD_SIZE=str(world), RANK=str(rank), LOCAL_RANK=str(rank), MASTER_ADDR='127.0.0.1', MASTER_PORT=port), **options) for rank in range(world)]
+
+
+def metrics(folder):
+    with open(Path(folder)/'metrics.csv') as file: return [{name: float(row[name]) for name in ('train_loss', 'valid_loss', 'accuracy')} for row in csv.DictReader(file)]
+
+
+@pytest.fixture(scope='module')
+def alone(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('alone')/'run'
+    assert end(start(folder, set=PLAIN)) == 0, log(folder)
+    return metrics(folder)
+
+
+def same(found, expected):
+    for ours, theirs in zip(found, expected, strict=True):
+        assert abs(ours['train_loss'] - theirs['train_loss']) < 1e-5 and abs(ours['valid_loss'] - theirs['valid_loss']) < 1e-5
+        assert ours['accuracy'] == theirs['accuracy']
+
+
+@pytest.mark.parametrize('world', [2, 3])
+def test_several_are_as_one(tmp_path, alone, world):
+    folder = tmp_path/'run'
+    for process in start_all(folder, world, set=PLAIN): assert end(process) == 0, log(folder)
+    print(f'1 process: {alone}\n{world} processes: {metrics(folder)}')
+    same(metrics(folder), alone)
+    assert log(folder).count('what was learned is drawn in') == 1
+
+
+def test_killed_and_resumed(tmp_path):
+    "Two processes, one of which is killed: the other ends by itself and says so; both go on, to the same end."
+    whole, folder = tmp_path/'whole', tmp_path/'run'
+    settings = ['bs=48', 'epochs=3', 'drop_path=0.2']
+    for process in start_all(whole, 2, set=settings): assert end(process) == 0, log(whole)
+    processes = start_all(folder, 2, set=settings, every=3)
+    while not (folder/'metrics.csv').exists(): time.sleep(0.01)
+    processes[1].kill()
+    assert end(processes[0], 60) == 1
+    assert 'rank 0 of 2 stops, because another process of this run did' in log(folder)
+    for process in start_all(folder, 2, resume=True): assert end(process) == 0, log(folder)
+    assert (folder/'model.safetensors').read_bytes() == (whole/'model.safetensors').read_bytes()
+
+
+def test_signal_to_one_of_two(tmp_path):
+    folder = tmp_path/'run'
+    processes = start_all(folder, 2, set=['bs=48', 'epochs=30'])
+    while not (folder/'metrics.csv').exists(): time.sleep(0.01)
+    os.kill(processes[1].pid, signal.SIGTERM)
+    assert [end(process, 60) for process in processes] == [128 + signal.SIGTERM]*2, log(folder)
+    assert 'Go on with' in log(folder)
+
+
+def test_nobody_at_the_address(tmp_path):
+    folder = tmp_path/'run'
+    process = start(folder, dict(WORLD_SIZE='2', RANK='1', MASTER_ADDR='127.0.0.1', MASTER_PORT=str(free_port())), timeout=1.)
+    assert end(process, 60) == 1
+    assert "did not meet the others at MASTER_ADDR='127.0.0.1'" in log(folder)
+
+
+def test_batch_that_cannot_be_shared(tmp_path):
+    folder = tmp_path/'run'
+    for process in start_all(folder, 2, set=['bs=47']): assert end(process, 60) == 1
+    assert 'bs=47 cannot be divided among 2 processes' in log(folder)
+
+
+@pytest.mark.parametrize('launcher', [['torch.distributed.run', '--nproc-per-node', '2', '--master-port'],
+                                      ['accelerate.commands.launch', '--cpu', '--num_processes', '2', '--num_machines', '1', '--mixed_precision', 'no', '--dynamo_backend', 'no', '--main_process_port']])
+def test_launchers(tmp_path, alone, launcher):
+    command = [sys.executable, '-W', 'ignore', '-m', *launcher, str(free_port()), '-m', 'attnfree.train', '--out', str(tmp_path/'run')]
+    for setting in PLAIN: command += ['--set', setting]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | dict(OMP_NUM_THREADS='1', MPLBACKEND='agg'))
+    assert done.returncode == 0, done.stderr[-3000:]
+    same(metrics(tmp_path/'run'), alone)

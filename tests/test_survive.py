@@ -1,0 +1,87 @@
+"Runs that survive: real processes, real signals, a disk that is full."
+import os, random, resource, signal, time
+from pathlib import Path
+
+import pytest
+from attnfree.checkpoint import load_state
+
+from running import RECIPE, end, finish, log, result, start
+
+
+@pytest.fixture(scope='module')
+def undisturbed(tmp_path_factory):
+    "The end of a run that nothing happens to, and the seconds it takes."
+    folder = tmp_path_factory.mktemp('whole')/'run'
+    begin = time.monotonic()
+    assert end(start(folder, set=RECIPE, every=4)) == 0, log(folder)
+    return result(folder), time.monotonic() - begin
+
+
+@pytest.mark.parametrize('workers', [0, 2])
+def test_killed_at_ten_instants(tmp_path, undisturbed, workers):
+    expected, seconds = undisturbed
+    moments = random.Random(workers)
+    found = []
+    for i in range(10):
+        folder, moment = tmp_path/f'{i}', moments.uniform(0.05, 1.)*seconds*(1.2 if workers else 1)
+        process = start(folder, set=RECIPE, every=1 if i % 2 else 4, workers=workers)
+        process.join(moment)
+        alive = process.is_alive()
+        process.kill()
+        process.join()
+        where = load_state(folder/'checkpoint.safetensors')['position'] if (folder/'checkpoint.safetensors').exists() else None
+        finish(folder, set=RECIPE, every=4, workers=workers)
+        found.append((round(moment, 2), alive, where, result(folder) == expected))
+        print(f'workers {workers}: SIGKILL after {moment:.2f} s{"" if alive else " (it had ended)"}, last checkpoint (epoch, batch) {where}: {"equal" if found[-1][-1] else "DIFFERENT"}')
+    assert all(equal for *_, equal in found), found
+    assert sum(alive for _, alive, _, _ in found) >= 5
+    assert len({where for _, _, where, _ in found}) >= 4  # the instants were different ones
+
+
+@pytest.mark.parametrize('name', ['SIGINT', 'SIGTERM'])
+def test_a_signal_saves_first(tmp_path, undisturbed, name):
+    folder = tmp_path/'run'
+    process = start(folder, set=RECIPE)
+    while not (folder/'metrics.csv').exists() and process.is_alive(): time.sleep(0.01)
+    os.kill(process.pid, getattr(signal, name))
+    assert end(process) == 128 + getattr(signal, name), log(folder)
+    assert f'{name} after step ' in log(folder) and f'Go on with: attnfree_train --resume --out {folder}' in log(folder)
+    finish(folder)
+    assert result(folder) == undisturbed[0]
+
+
+def test_full_disk(tmp_path, undisturbed):
+    folder = tmp_path/'run'
+    process = start(folder, set=RECIPE, every=4)
+    while not (folder/'metrics.csv').exists(): time.sleep(0.01)
+    process.kill(); process.join()
+    kept = (folder/'checkpoint.safetensors').read_bytes()
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+    assert end(start(folder, prepare=limit, resume=True, every=4)) == 1
+    assert 'could not be written (File too large); what was there is kept' in log(folder)
+    assert (folder/'checkpoint.safetensors').read_bytes() == kept and not list(folder.glob('.*.part'))
+    finish(folder)
+    assert result(folder) == undisturbed[0]
+
+
+def test_infinite_loss(tmp_path):
+    folder = tmp_path/'run'
+    assert end(start(folder, set=['epochs=3', 'lr=1e30', 'warmup_epochs=1.5'])) == 1
+    assert 'the loss is nan at step' in log(folder) or 'is not finite after step' in log(folder), log(folder)
+    if (folder/'checkpoint.safetensors').exists():
+        assert all(value.isfinite().all() for value in load_state(folder/'checkpoint.safetensors')['model'].values())
+
+
+def test_twenty_epochs_need_no_more_memory(tmp_path):
+    "Resident memory of the process and its workers, after epochs 5 and 20."
+    from attnfree.data import create_dls
+    dls = create_dls('digits', bs=64, workers=2)
+    def resident():
+        processes = [os.getpid(), *(worker.pid for worker in dls.train.workers._workers)]
+        return sum(int(Path(f'/proc/{pid}/statm').read_text().split()[1]) for pid in processes)*os.sysconf('SC_PAGE_SIZE')/1e6
+    sizes = []
+    for _ in range(20):
+        for _ in dls.train: pass
+        sizes.append(resident())
+    print(f'{sizes[4]:.0f} MB after 5 epochs, {sizes[-1]:.0f} MB after 20')
+    assert sizes[-1] - sizes[4] < 20
