@@ -38,7 +38,7 @@ def parameter_groups(
             divided.setdefault(key, []).append(p)
     return [dict(params=params, part=part, decays=decays, lr_scale=scale) for (part,decays,scale),params in sorted(divided.items(), key=lambda item: item[0])]
 
-# %% ../nbs/28_optimiser.ipynb #3a1a87d1
+# %% ../nbs/28_optimiser.ipynb #705a04e9
 class PartsAdamW(OptimWrapper):
     "torch's AdamW for the groups of parameter_groups; fastai sees one group for each part of the model."
     def __init__(self,
@@ -59,7 +59,7 @@ class PartsAdamW(OptimWrapper):
     def hypers(self):
         "The settings of each part, as its fastest and most decaying group has them."
         chosen = [max((group for group in self.opt.param_groups if group['part'] == part), key=lambda group: (group['lr_scale'], group['decays'])) for part in range(self.parts)]
-        return [{self.fwd_map.get(k, k): v for k,v in detuplify_pg(group).items() if k != 'params'} for group in chosen]
+        return [{self.fwd_map[k]: v for k,v in detuplify_pg(group).items() if self.fwd_map.get(k) in ('lr', 'wd', 'mom', 'sqr_mom', 'eps')} for group in chosen]
 
     def _set_hyper(self, k, v):
         "Set `k` to one value for each part, scaled for the rate, and to 0 for what does not decay."

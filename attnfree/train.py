@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['draw_run', 'train', 'attnfree_train']
 
-# %% ../nbs/33_train.ipynb #29b736ed
+# %% ../nbs/33_train.ipynb #a51901a6
 import signal
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +20,7 @@ from .callbacks import RunLog,evaluated_model
 from .checkpoint import Checkpoint,TrainingStopped,load_state
 from .data import create_dls,data_config
 from .learner import attnfree_learner,fit_recipe,full_settings,new_run,read_config,recipe_schedule,save_run
+from .loader import loader_speed
 from .processes import join_processes,rank_and_world
 from .recipes import RECIPES,default_recipe,parse_settings,recipe as settings_of,recipe_table
 from .vision import create_model
@@ -40,14 +41,14 @@ def draw_run(
     for name,figure in pictures.items(): figure.savefig(Path(run)/f'{name}.png', dpi=100)
     return [f'{name}.png' for name in pictures]
 
-# %% ../nbs/33_train.ipynb #71d0ea31
-def _watchers(log):
+# %% ../nbs/33_train.ipynb #f8fb6474
+def _watchers(log, run):
     "fastai's callbacks for the services named in `log`."
     callbacks = []
     for name in filter(None, (log or '').split(',')):
         if name == 'tensorboard':
             from fastai.callback.tensorboard import TensorBoardCallback
-            callbacks.append(TensorBoardCallback(trace_model=False, log_preds=False))
+            callbacks.append(TensorBoardCallback(log_dir=run/'tensorboard', trace_model=False, log_preds=False))
         elif name == 'wandb':
             from fastai.callback.wandb import WandbCallback
             callbacks.append(WandbCallback(log_preds=False, log_model=False))
@@ -74,7 +75,7 @@ def train(
     set_seed(settings['seed'] + rank, reproducible=True)
     again = resume and (run/'checkpoint.safetensors').exists()
     keep = Checkpoint(run, resume=again, every=every, monitor='accuracy')
-    learn = attnfree_learner(dls, net, settings, cbs=[RunLog(run), keep, *_watchers(log)], path=run)
+    learn = attnfree_learner(dls, net, settings, cbs=[RunLog(run), keep, *_watchers(log, run)], path=run)
     epochs,_ = recipe_schedule(learn, settings)
     if rank == 0 and not again:
         versions = {name: version(name) for name in ('attnfree', 'torch', 'fastai', 'timm')}
@@ -87,7 +88,7 @@ def train(
         draw_run(run, net, dls)
     return pd.read_csv(run/'metrics.csv') if rank == 0 else None
 
-# %% ../nbs/33_train.ipynb #f1afd1ff
+# %% ../nbs/33_train.ipynb #e271df90
 def _wanted(recipe, data, settings, model, epochs):
     "The full settings for what was said on the command line."
     given = parse_settings(settings or [])
@@ -106,7 +107,7 @@ def _shared(
     dist.broadcast_object_list(values)
     return values[0]
 
-def _train(recipe, data, settings, model, path, epochs, out, resume, workers, every, skip_bad, log):
+def _train(recipe, data, settings, model, path, epochs, out, resume, workers, every, skip_bad, log, loader):
     "The command without its handling of errors; returns the run folder."
     say = print if rank_and_world()[0] == 0 else lambda *text: None
     if resume:
@@ -125,6 +126,9 @@ def _train(recipe, data, settings, model, path, epochs, out, resume, workers, ev
     dls = create_dls(wanted['data'], path, bs=wanted['bs']//wanted['accumulate'], size=wanted['size'], seed=wanted['seed'], workers=workers, augment=wanted['augment'], skip_bad=skip_bad)
     size = data_config(dls)['img_size']
     with torch.device('meta'): create_model(wanted['model'], img_size=size) # a size that does not fit stops here
+    if loader:
+        speed = loader_speed(dls.train)
+        return say(f"The loader alone delivers {speed['images per second']:,.0f} images per second to this process, {speed['per worker']:,.0f} from each worker; the images/s of metrics.csv are those of the training")
     if run is None: run = Path(_shared(str(new_run(out)) if rank_and_world()[0] == 0 else None))
     epochs = wanted['epochs'] or f"{wanted['steps']} steps in"
     say(f"{wanted['model']} on {wanted['data']}: {len(dls.train_ds):,} images to train on, {len(dls.valid_ds):,} held out, {epochs} epochs; the run is in {run}")
@@ -151,6 +155,7 @@ def attnfree_train(
     every:int=0,         # Save a checkpoint after so many steps too; 0: after each epoch
     skip_bad:bool=False, # Go on without images that cannot be read, and count them
     log:str=None,        # tensorboard, wandb, or both with a comma
+    loader:bool=False,   # Time the loader alone, and stop: is the data or the network the limit?
     list:bool=False,     # Show the recipes and stop
     timeout:float=120,   # Seconds to wait for the other processes at the start
 ):
@@ -160,7 +165,8 @@ def attnfree_train(
         return
     try:
         join_processes(timeout)
-        _train(recipe, data, set, model, path, epochs, out, resume, workers, every, skip_bad, log)
+        _train(recipe, data, set, model, path, epochs, out, resume, workers, every, skip_bad, log, loader)
+        if dist.is_initialized(): dist.destroy_process_group()
     except TrainingStopped as stop:
         if rank_and_world()[0] == 0: print(f"\n{stop}. Go on with: attnfree_train --resume --out {stop.folder}")
         raise SystemExit(128 + signal.Signals[stop.name])
