@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pandas as pd
 from .vision import model_names
 
-# %% ../nbs/31_recipes.ipynb #77487239
+# %% ../nbs/31_recipes.ipynb #a735476b
 TASKS = {'digits': ('classification', 'pixels'), 'cifar10': ('classification', 'pixels'), 'imagenet': ('classification',),
          'enwik8': ('lm',), 'text': ('lm', 'mlm'), 'sst2': ('finetune',), 'mnli': ('finetune',), 'squad': ('finetune',)}
 
@@ -57,11 +57,11 @@ FIELDS = {
     'lr_end':        Field(0., "learning rate at the end", 'number'),
     'smoothing':     Field(0., "label smoothing: share of the target that all classes divide", 'share'),
     'augment':       Field(True, "change training data at random as suits the data set; a policy of timm's comes on top", 'policy'),
-    'mixup':         Field(0., "Mixup's alpha, 0: off; with CutMix on, too, each batch draws one of the two", 'number'),
+    'mixup':         Field(0., "Mixup's alpha: the share of one image is drawn from Beta(alpha, alpha); 0: off; with CutMix on, too, each batch draws one of the two", 'number'),
     'cutmix':        Field(0., "CutMix's alpha, 0: off", 'number'),
     'erasing':       Field(0., "chance that a rectangle of an image is erased", 'chance'),
     'repeats':       Field(1, "copies of each image drawn, in an epoch of the same length (repeated augmentation); 1: off", 'count'),
-    'drop':          Field(0., "dropout: share of the hidden values", 'share'),
+    'drop':          Field(0., "dropout: before the classifier of images, of the hidden values of text and pixels", 'share'),
     'drop_path':     Field(0., "stochastic depth: chance that the last block is left out, rising from 0 at the first", 'share'),
     'ema':           Field(0., "what a running mean of the weights keeps at a step, 0: no mean", 'share'),
     'clip':          Field(0., "largest norm of the gradient, 0: any", 'number'),
@@ -117,15 +117,15 @@ def _because(why, settings):
     "The same settings, with the reason why they are used here in front of each source."
     return {field: Setting(value, f'{why}; {source}') for field,(value,source) in settings.items()}
 
-# %% ../nbs/31_recipes.ipynb #0eb2ceff
+# %% ../nbs/31_recipes.ipynb #6dda60dd
 _DEIT = (
     cite('DeiT Table 9', bs=1024, epochs=300, opt='adamw', wd=0.05, schedule='cosine', warmup_epochs=5, smoothing=0.1, erasing=0.25, drop=0., drop_path=0.1, clip=0.)
-    | cite('DeiT Table 9: 5e-4 for each 512 images', lr=1e-3)
-    | cite("DeiT Table 9: RandAugment 9/0.5; the spelling is that of DeiT's code", augment='rand-m9-mstd0.5-inc1')
+    | cite('DeiT Table 9, 5e-4 for each 512 images', lr=1e-3)
+    | cite("DeiT Table 9, RandAugment 9/0.5: magnitude 9, which varies by 0.5", augment='rand-m9-mstd0.5-inc1')
     | cite("DeiT Table 9, which says probability; alpha in DeiT's code", mixup=0.8, cutmix=1.0)
-    | cite("DeiT Table 9: repeated augmentation; 3 is in DeiT's code", repeats=3)
-    | cite("not in DeiT's table: DeiT's code", betas=(0.9, 0.999), eps=1e-8, lr_start=1e-6, lr_end=1e-5)
-    | cite("not in DeiT's table: DeiT's code, which reports the plain weights all the same", ema=0.99996))
+    | cite("DeiT Table 9, repeated augmentation; 3 in DeiT's code", repeats=3)
+    | cite("DeiT's code", betas=(0.9, 0.999), eps=1e-8, lr_start=1e-6, lr_end=1e-5, layer_decay=1.)
+    | cite("DeiT Table 8, off; its code keeps an average but reports the plain weights", ema=0.))
 _IMAGENET = dict(task='classification', data='imagenet', size=224)
 RECIPES = {}
 
@@ -133,78 +133,79 @@ for _size in ('tiny', 'small', 'base'):
     RECIPES[f'vit_{_size}_imagenet'] = _DEIT | cite('DeiT Table 1', model=f'vit_{_size}_patch16_224', **_IMAGENET)
 
 for _size in ('tiny_patch16', 'base_patch16', 'large_patch32'):
-    RECIPES[f'ff_{_size.split("_")[0]}_imagenet'] = _because('FF-only 3.2: as DeiT', _DEIT) | cite('FF-only 3.2', model=f'ff_{_size}_224', **_IMAGENET)
-RECIPES['attn_only_tiny_imagenet'] = (_because('not in FF-only 3.4: as its other models', RECIPES['ff_tiny_imagenet'])
+    RECIPES[f'ff_{_size.split("_")[0]}_imagenet'] = _because('FF-only 3.2', _DEIT) | cite('FF-only 3.2', model=f'ff_{_size}_224', **_IMAGENET)
+RECIPES['attn_only_tiny_imagenet'] = (_because('not in FF-only 3.4', _DEIT) | cite('not in FF-only 3.4', **_IMAGENET)
     | cite('FF-only 3.4', model='attn_only_tiny_patch16_224') | cite('not in FF-only 3.4, which ended the run after 100: DeiT Table 9', epochs=300))
 
 for _size,_table in {'full_tiny_patch16_224': '', 'full_small_patch16_224': '', 'conv_tiny_patch16_224_k11_h192': ', 192 heads', 'conv_small_patch16_224_k11_h384': ', 384 heads'}.items():
     _name = 'aft_' + '_'.join(_size.split('_')[:2])
-    RECIPES[f'{_name}_imagenet'] = (_because('AFT 5.3: as DeiT', _DEIT)
-        | cite('AFT 5.3', **_IMAGENET) | cite(f'AFT Table 7{_table}; the other rows train alike', model=f'aft_{_size}'))
+    RECIPES[f'{_name}_imagenet'] = (_because('AFT 5.3', _DEIT)
+        | cite('AFT 5.3', **_IMAGENET) | cite(f'AFT Table 7{_table}', model=f'aft_{_size}'))
 RECIPES['aft_conv_base_finetune'] = (RECIPES['aft_conv_small_imagenet'] | cite('AFT Table 8', model='aft_conv_base_patch16_384_k25_h32', size=384, epochs=100)
-    | cite('AFT 5.3; whether it is the batch of one of eight GPUs is not said', bs=64) | cite("not in the paper: DeiT's rule for 64 images", lr=6.25e-5))
+    | cite('AFT 5.3; for one GPU or for all eight is not said', bs=64) | cite("not in AFT 5.3: DeiT's rule for 64 images", lr=6.25e-5))
 
 for _size in 'tsb':
-    RECIPES[f'lavit_{_size}_imagenet'] = (_because('not in the poster: as DeiT', _DEIT)
+    RECIPES[f'lavit_{_size}_imagenet'] = (_because('not in the poster', _DEIT)
         | cite('LaViT poster, Table 2', model=f'lavit_{_size}', **_IMAGENET))
 
-# %% ../nbs/31_recipes.ipynb #b5190445
+# %% ../nbs/31_recipes.ipynb #d5ebd2b2
 _GMLP = (
     cite('gMLP Table 7', bs=4096, epochs=300, opt='adamw', lr=1e-3, wd=0.05, betas=(0.9, 0.999), eps=1e-6, schedule='cosine', warmup_steps=10_000,
          smoothing=0.1, mixup=0.8, cutmix=1.0, erasing=0., repeats=1, drop=0., ema=0., clip=1.)
-    | cite("gMLP Table 7: AutoAugment; which policy is not in the paper: timm's 'original'", augment='original')
-    | cite('not in the paper: from 0 and back', lr_start=0., lr_end=0.))
+    | cite("gMLP Table 7, AutoAugment; the policy is not in the paper: timm's 'original'", augment='original')
+    | cite('not in the paper: from 0 and back', lr_start=0., lr_end=0.) | cite('not in the paper: off', layer_decay=1.))
 
 for _size,_survival in {'ti': 1.00, 's': 0.95, 'b': 0.80}.items():
     RECIPES[f'gmlp_{_size}_imagenet'] = (_GMLP | cite('gMLP Table 7', model=f'gmlp_{_size}16_224', **_IMAGENET)
-        | cite(f'gMLP Table 7: survival {_survival:.2f}; that it falls with depth is not in the paper', drop_path=round(1-_survival, 2)))
+        | cite(f'gMLP Table 7, survival {_survival:.2f}; that it falls with depth is not in the paper', drop_path=round(1-_survival, 2)))
 
-# %% ../nbs/31_recipes.ipynb #e48976fe
+# %% ../nbs/31_recipes.ipynb #f578c632
 _AFT = (
     cite('AFT 5.1', opt='adamw', lr=3e-3, drop=0.1) | cite('AFT 5.1, footnote 6', precision='fp32')
-    | cite("not in the paper: iGPT 3.4, AFT's reference Transformer", schedule='cosine', warmup_epochs=1, lr_end=0., betas=(0.9, 0.95))
+    | cite("not in the paper: iGPT 3.4", schedule='cosine', warmup_epochs=1, lr_end=0., betas=(0.9, 0.95))
     | cite('not in the paper: from 0', lr_start=0.) | cite("not in the paper: Adam's usual", eps=1e-8)
-    | cite('not in the paper: off', smoothing=0., mixup=0., cutmix=0., erasing=0., repeats=1, drop_path=0., ema=0., clip=0.))
+    | cite('not in the paper: off', smoothing=0., mixup=0., cutmix=0., erasing=0., repeats=1, drop_path=0., ema=0., clip=0., layer_decay=1.))
 
 RECIPES['aft_cifar10_pixels'] = (_AFT | cite('AFT 5.1', task='pixels', data='cifar10', bs=128, epochs=200) | cite('AFT 5.1: 3 x 32 x 32 tokens', size=32)
     | cite('AFT 5.1: weights of linear layers only', wd=0.1) | cite('AFT 5.1: mirrored, and all sub-pixels brighter or darker by up to 10 of 255', augment=True)
-    | cite('AFT Table 2, the best; the other rows train alike', model='pixels_aft_local_l24_d256'))
-RECIPES['aft_enwik8'] = (_because('AFT 5.2: largely as before', _AFT) | cite('AFT 5.2', task='lm', data='enwik8', size=1024, bs=128, epochs=100, wd=0.5)
-    | cite('not in the paper: off', augment=False) | cite('AFT Table 4, the best at test; the other rows train alike', model='lm_aft_local_l24_d256_1024'))
+    | cite('AFT Table 2, the best; the standard Transformers there have bs=32', model='pixels_aft_local_l24_d256'))
+RECIPES['aft_enwik8'] = (_because('AFT 5.2, largely as 5.1', _AFT) | cite('AFT 5.2', task='lm', data='enwik8', size=1024, bs=128, epochs=100, wd=0.5)
+    | cite('not in the paper: off', augment=False) | cite('AFT Table 4, the best AFT at test', model='lm_aft_local_l24_d256_1024'))
 
-# %% ../nbs/31_recipes.ipynb #6763ada6
+# %% ../nbs/31_recipes.ipynb #d5321ba6
 _TEXT = (
     cite('not for text', augment=False, mixup=0., cutmix=0., erasing=0., repeats=1)
-    | cite('not in the paper: off', smoothing=0., drop_path=0., ema=0.) | cite('not in the paper: from 0 and back', lr_start=0., lr_end=0.))
+    | cite('not in the paper: off', smoothing=0., drop_path=0., ema=0., layer_decay=1.) | cite('not in the paper: from 0 and back', lr_start=0., lr_end=0.))
 _MLM = _TEXT | cite('gMLP Table 8', task='mlm', opt='adamw', schedule='linear', warmup_steps=10_000, drop=0., eps=1e-6, betas=(0.9, 0.999), wd=0.01, clip=0.)
 
 RECIPES['gmlp_mlm_ablation'] = (_MLM | cite('gMLP Table 8', size=128, bs=2048, lr=7e-4, steps=125_000)
-    | cite('gMLP Table 8: C4/RealNews', data='text') | cite('gMLP Table 3; the other rows train alike', model='mlm_gmlp_base_128'))
+    | cite('gMLP Table 8: C4/RealNews', data='text') | cite("gMLP Table 3, 36 layers (Table 5's base has 48)", model='mlm_gmlp_base_128'))
 for _name in ('gmlp_base', 'gmlp_large', 'gmlp_xlarge', 'amlp_base', 'amlp_large'):
     RECIPES[f'{_name}_mlm'] = (_MLM | cite('gMLP Table 8', size=512, bs=256, lr=1e-4, steps=1_000_000)
         | cite('gMLP Table 8: C4/English', data='text') | cite('gMLP Table 5', model=f'mlm_{_name}_512'))
 
-_FINETUNE = (_TEXT | cite('gMLP Table 9', task='finetune', opt='adamw', schedule='linear', drop=0.1, eps=1e-6, betas=(0.9, 0.999), wd=0.01, clip=0.)
-    | cite('gMLP Table 6; its other models are tuned alike', model='mlm_gmlp_base_512'))
+_FINETUNE = (_TEXT | cite('gMLP Table 9', task='finetune', opt='adamw', schedule='linear', eps=1e-6, betas=(0.9, 0.999), wd=0.01, clip=0.)
+    | cite('gMLP Table 9, hidden 0.1; GeLU 0 and attention 0.1 have no field', drop=0.1) | cite('gMLP Table 6', model='mlm_gmlp_base_512'))
 for _data in ('sst2', 'mnli'):
     RECIPES[f'gmlp_{_data}'] = (_FINETUNE | cite('gMLP Table 9', data=_data, size=128, epochs=5) | cite('gMLP Table 9: 16 or 32', bs=16)
         | cite('gMLP Table 9: 1e-5, 2e-5 or 3e-5', lr=2e-5) | cite('gMLP Table 9: 10 % of 5 epochs', warmup_epochs=0.5))
 RECIPES['gmlp_squad'] = _FINETUNE | cite('gMLP Table 9', data='squad', size=512, bs=32, lr=5e-5, steps=8000, warmup_steps=1000)
 
-# %% ../nbs/31_recipes.ipynb #692765c2
+# %% ../nbs/31_recipes.ipynb #dd4329ab
 _SHORT = cite('ours: off in a short run', mixup=0., cutmix=0., erasing=0., repeats=1, drop_path=0.)
 
 RECIPES['digits'] = (_SHORT | cite('ours: a quick run on one core', data='digits', model='ff_micro_patch2_8', epochs=30, bs=64, lr=3e-3, warmup_epochs=5, threads=1)
     | cite('ours: without it the 209,700 weights fit 1,437 images too well', wd=1.))
-RECIPES['cifar10'] = (_SHORT | cite('ours: DeiT scaled down', data='cifar10', model='ff_mini_patch4_32', epochs=10, bs=128, lr=1e-3, warmup_epochs=1)
-    | cite('DeiT Table 9', wd=0.05, smoothing=0.1) | cite("ours: DeiT's, with magnitude 5 for 9", augment='rand-m5-mstd0.5-inc1') | cite('ours: a mean over some 200 of 3,910 steps', ema=0.995))
+RECIPES['cifar10'] = (_SHORT | cite('ours', data='cifar10', model='ff_mini_patch4_32', epochs=10, bs=128, lr=1e-3, warmup_epochs=1)
+    | cite('DeiT Table 9', wd=0.05, smoothing=0.1) | cite("ours: DeiT's, with magnitude 5 for 9", augment='rand-m5-mstd0.5-inc1') | cite('ours: a mean over some 200 of 3,900 steps', ema=0.995))
 RECIPES['cifar10_vit'] = RECIPES['cifar10'] | cite('ours: the same size with attention', model='vit_mini_patch4_32')
-RECIPES['imagenet'] = (_SHORT | cite('ours: DeiT scaled down to a thousand images', data='imagenet', model='ff_tiny_patch16_224', size=224, epochs=30, bs=64, lr=1e-3, warmup_epochs=1)
+RECIPES['imagenet'] = (_SHORT | cite('ours: for some thousand images', data='imagenet', model='ff_tiny_patch16_224', size=224, epochs=30, bs=64, lr=1e-3, warmup_epochs=1)
     | cite('DeiT Table 9', wd=0.05, smoothing=0.1))
-RECIPES['text_lm'] = _because('ours', _TEXT) | cite('ours: AFT 5.2 scaled down', task='lm', data='text', model='lm_aft_local_mini_128', size=128, bs=32, steps=2000, warmup_steps=100,
-    lr=1e-3, betas=(0.9, 0.95), wd=0.1, drop=0.1, clip=1.)
-RECIPES['text_mlm'] = _because('ours', _TEXT) | cite('ours: gMLP Table 8 scaled down', task='mlm', data='text', model='mlm_gmlp_mini_128', size=128, bs=64, steps=2000, warmup_steps=100,
-    lr=7e-4, eps=1e-6, schedule='linear', wd=0.01, clip=1.)
+_small = cite('ours', data='text', size=128, steps=2000, warmup_steps=100, clip=1.)
+RECIPES['text_lm'] = (_because('ours', _TEXT) | _small | cite('ours: AFT 5.2 scaled down', task='lm', model='lm_aft_local_mini_128', bs=32, lr=1e-3)
+    | cite('ours: as AFT 5.1', wd=0.1, drop=0.1) | cite('ours: as iGPT 3.4', betas=(0.9, 0.95)))
+RECIPES['text_mlm'] = (_because('ours', _TEXT) | _small | cite('ours: gMLP Table 8 scaled down', task='mlm', model='mlm_gmlp_mini_128', bs=64)
+    | cite('ours: as gMLP Table 8', lr=7e-4, eps=1e-6, schedule='linear', wd=0.01))
 
 # %% ../nbs/31_recipes.ipynb #f3baa1e0
 _EITHER = {'epochs': 'steps', 'steps': 'epochs', 'warmup_epochs': 'warmup_steps', 'warmup_steps': 'warmup_epochs'}
