@@ -6,7 +6,7 @@
 __all__ = ['AutoPolicy', 'SmoothCrossEntropy', 'MixImages', 'Erase', 'EMA', 'trained_model', 'evaluated_model', 'Precision',
            'StopOnNaN', 'TopK', 'RunLog']
 
-# %% ../nbs/27_callbacks.ipynb #e5dad2b1
+# %% ../nbs/27_callbacks.ipynb #8bb2c0e8
 import csv,os
 from pathlib import Path
 from time import perf_counter
@@ -14,7 +14,7 @@ from time import perf_counter
 import torch
 import torch.nn.functional as F
 from torch import Tensor,nn
-from fastai.callback.core import Callback
+from fastai.callback.core import Callback,CancelFitException
 from fastai.callback.fp16 import AMPMode,MixedPrecision
 from fastai.learner import Learner,Metric
 from fastai.vision.core import PILBase
@@ -104,7 +104,7 @@ class Erase(Callback):
         x = self.x.as_subclass(Tensor).clone()
         self.learn.xb = (RandomErasing(self.probability, mode='pixel', device=x.device)(x),)
 
-# %% ../nbs/27_callbacks.ipynb #f88e6ba2
+# %% ../nbs/27_callbacks.ipynb #423c55ac
 class EMA(Callback):
     "Keep the moving average of the weights, and evaluate it in place of the last weights."
     name,order = 'ema',-20 # before fastai sets training or evaluation mode
@@ -124,13 +124,14 @@ class EMA(Callback):
         self.average.to(next(self.model.parameters()).device)
 
     def after_step(self):
-        "Move the average a little."
+        "Move the average a little; not while looking for a rate."
+        if hasattr(self.learn, 'lr_finder'): return
         self.steps += 1
         self.average.update(bare_model(self.model), self.steps)
 
     def before_validate(self):
         "Evaluate the average."
-        if self.average is not None: self.trained,self.learn.model = self.learn.model,self.average.module
+        if self.average is not None and self.trained is None: self.trained,self.learn.model = self.learn.model,self.average.module
 
     def after_validate(self):
         "Put the trained network back."
@@ -155,9 +156,10 @@ def evaluated_model(
     averaging = getattr(learn, 'ema', None)
     return averaging.average.module if averaging is not None and averaging.average is not None else trained_model(learn)
 
-# %% ../nbs/27_callbacks.ipynb #1a04751e
+# %% ../nbs/27_callbacks.ipynb #be9ddb67
 class Precision(MixedPrecision):
     "Mixed precision by autocast on the device of the model."
+    name = 'mixed_precision' # fastai looks for it by this name
     def __init__(self,
         precision:str='bf16', # 'bf16', or on a GPU 'fp16'
     ):
@@ -171,18 +173,19 @@ class Precision(MixedPrecision):
         super().before_fit()
         self.autocast = torch.autocast(device, torch.bfloat16 if self.amp_mode == AMPMode.BF16 else torch.float16)
 
-# %% ../nbs/27_callbacks.ipynb #44815c0c
+# %% ../nbs/27_callbacks.ipynb #10410789
 class StopOnNaN(Callback):
     "Stop at the first loss that is not finite and put back the weights of the last epoch that went well."
-    order,run_valid = -9,True
+    order,run_valid = 12,True # after mixed precision, which must leave its context first
     def before_train(self): # The weights before this epoch gave finite losses so far
         "Keep a copy of the weights."
         self.good = {k: v.detach().clone() for k,v in bare_model(self.learn.model).state_dict().items()}
 
     def after_loss(self): # Runs for every batch, training and validation
         "Check the loss; raises `FloatingPointError` naming the step."
-        loss = self.learn.loss_grad if hasattr(self.learn, 'loss_grad') else self.learn.loss
-        if torch.isfinite(loss).all(): return
+        if not len(self.learn.yb) or torch.isfinite(self.learn.loss).all(): return
+        loss = self.learn.loss
+        if hasattr(self.learn, 'lr_finder'): raise CancelFitException() # the search for a rate ends where it goes wrong
         if hasattr(self, 'good'): trained_model(self.learn).load_state_dict(self.good)
         raise FloatingPointError(f"the loss is {loss.mean().item()} at step {self.learn.train_iter} (epoch {self.learn.epoch}); the weights are back at the start of "
                                  "that epoch. Lower the learning rate, warm up longer, or look at the data")
@@ -205,7 +208,17 @@ class TopK(Metric):
     @property
     def name(self): return 'accuracy' if self.k == 1 else f'top{self.k}_accuracy'
 
-# %% ../nbs/27_callbacks.ipynb #2cbce939
+# %% ../nbs/27_callbacks.ipynb #9b40ab97
+class _Came(Callback):
+    "Note when a batch has come."
+    order,run_valid = -100,False
+    def before_batch(self): self.learn.run_log.came = perf_counter()
+
+class _Left(Callback):
+    "Note when all is done with a batch."
+    order,run_valid = 100,False
+    def after_batch(self): self.learn.run_log.last = perf_counter()
+
 class RunLog(Callback):
     "Write `metrics.csv` for each epoch and `steps.csv` every so many steps; only in the first of several processes."
     order = 55 # after the Recorder
@@ -216,21 +229,22 @@ class RunLog(Callback):
         if every < 1: raise ValueError(f"every={every} must be at least 1")
         self.folder,self.every,self.epochs,self.steps = Path(folder),every,[],[]
 
+    def before_fit(self):
+        "Be silent while fastai validates, predicts, or looks for a rate."
+        self.run = not (self.learn.lock.locked() or hasattr(self.learn, 'lr_finder'))
+        if self.run and not hasattr(self.learn, '_came'): self.learn.add_cbs([_Came(), _Left()])
+
     def before_train(self): self._restart(epoch=True)
     def _restart(self, epoch=False):
         "Begin to count anew."
         self.last = perf_counter()
         for name in ('epoch', 'step') if epoch else ('step',): setattr(self, f'of_{name}', dict(images=0, seconds=0., waited=0.))
 
-    def before_batch(self):
-        if self.training: self.came = perf_counter()
-
     def after_batch(self):
         "Measure, and write a row if it is time."
         if not self.training: return
         now,images = perf_counter(),len(self.x)*rank_and_world()[1]
         for part in (self.of_epoch, self.of_step): self._add(part, images, now-self.last, self.came-self.last)
-        self.last = now
         if self.train_iter % self.every: return
         self.steps.append(dict(step=self.train_iter, epoch=round(self.train_iter/self.n_iter, 4), loss=self.learn.loss.mean().item(), lr=self.opt.hypers[-1]['lr'], **self._rates(self.of_step)))
         self._restart()

@@ -6,22 +6,23 @@
 __all__ = ['VERSION', 'write_whole', 'save_state', 'load_state', 'TrainingStopped', 'Signals', 'training_state',
            'restore_training', 'Checkpoint']
 
-# %% ../nbs/29_checkpoint.ipynb #b8aa97a6
-import json,os,signal,threading
+# %% ../nbs/29_checkpoint.ipynb #0232c26b
+import errno,json,os,signal,threading
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np,torch
 import torch.distributed as dist
-from torch import Tensor,nn
+from torch import Tensor
 from fastai.callback.core import Callback
 from fastai.learner import Learner
-from safetensors import safe_open
+from safetensors import SafetensorError,safe_open
 from safetensors.torch import save
 from .callbacks import evaluated_model,trained_model
 from .loader import random_states,set_random_states
 from .processes import rank_and_world
 
-# %% ../nbs/29_checkpoint.ipynb #f25fc3cf
+# %% ../nbs/29_checkpoint.ipynb #898340f0
 VERSION = 1
 
 def _pack(value, tensors):
@@ -61,8 +62,9 @@ def write_whole(
             os.fsync(f.fileno())
         os.replace(part, file)
     except OSError as e:
-        part.unlink(missing_ok=True)
-        raise OSError(e.errno, f"{str(file)!r} could not be written ({e.strerror}); {'what was there is kept' if file.exists() else 'nothing was there'}. Make room and start again") from e
+        with suppress(OSError): part.unlink(missing_ok=True)
+        advice = '. Make room and start again' if e.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT) else ''
+        raise OSError(e.errno, f"{str(file)!r} could not be written ({e.strerror}); {'what was there is kept' if file.exists() else 'nothing was there'}{advice}") from e
 
 def save_state(
     file:str|Path, # A `.safetensors` file
@@ -77,13 +79,15 @@ def load_state(
     file:str|Path, # What save_state wrote
 ):                 # The state
     "Read a nested state; raises `ValueError` for other files and other versions."
-    with safe_open(str(file), 'pt') as f:
+    try: opened = safe_open(str(file), 'pt')
+    except SafetensorError as e: raise ValueError(f"{str(file)!r} is damaged or no checkpoint ({e})") from e
+    with opened as f:
         about = f.metadata() or {}
         if about.get('format') != 'attnfree state': raise ValueError(f"{str(file)!r} is no checkpoint of attnfree's, but a file of {', '.join(sorted(about)) or 'bare tensors'}: name the checkpoint of a run")
         if int(about['version']) != VERSION: raise ValueError(f"{str(file)!r} has version {about['version']} of the format, this attnfree reads version {VERSION}: go on with the attnfree that wrote it")
         return _unpack(json.loads(about['state']), {key: f.get_tensor(key) for key in f.keys()})
 
-# %% ../nbs/29_checkpoint.ipynb #67293c3c
+# %% ../nbs/29_checkpoint.ipynb #ff347890
 class TrainingStopped(KeyboardInterrupt):
     "Ctrl-C or SIGTERM came, and the training was saved."
     def __init__(self,
@@ -98,7 +102,9 @@ class Signals:
     "Remembers SIGINT and SIGTERM while it listens; the second one has its usual effect."
     def __init__(self): self.name,self.before = None,{}
     def listen(self):
-        "Begin; only the main thread of a process can."
+        "Begin anew; only the main thread of a process can."
+        self.stop()
+        self.name = None
         if threading.current_thread() is not threading.main_thread(): return
         self.before = {number: signal.signal(number, self._hear) for number in (signal.SIGINT, signal.SIGTERM)}
 
@@ -122,7 +128,7 @@ class Signals:
         dist.all_reduce(some)
         return some.item() > 0
 
-# %% ../nbs/29_checkpoint.ipynb #85da8ea6
+# %% ../nbs/29_checkpoint.ipynb #87dad9ce
 def _with_memory(learn):
     "The callbacks of `learn` that have a state."
     return {cb.name: cb for cb in learn.cbs if hasattr(type(cb), 'state_dict') and hasattr(type(cb), 'load_state_dict')}
@@ -164,11 +170,13 @@ def restore_training(
     if other: raise ValueError(f"the checkpoint and this Learner differ in callbacks: {', '.join(other)}; resume with the same recipe")
     model.load_state_dict(state['model'])
     learn.opt.load_state_dict(state['optimiser'])
+    for p,averages in learn.opt.opt.state.items(): # in the memory layout of their parameter, which the fused optimiser takes for granted
+        averages.update({name: torch.empty_like(p).copy_(value) for name,value in averages.items() if isinstance(value, Tensor) and value.shape == p.shape})
     for name,callback in callbacks.items(): callback.load_state_dict(state['callbacks'][name])
     if 'scaler' in state: learn.scaler.load_state_dict(state['scaler'])
     learn.recorder.smooth_loss.val,learn.recorder.smooth_loss.count = state['smooth_loss']
 
-# %% ../nbs/29_checkpoint.ipynb #6d9afd47
+# %% ../nbs/29_checkpoint.ipynb #a7aaead0
 class Checkpoint(Callback):
     "Save all that a training needs to go on, and go on from there."
     order,name = 70,'checkpoint' # after every callback whose state it saves or restores
@@ -185,24 +193,34 @@ class Checkpoint(Callback):
 
     def before_fit(self):
         "Load the checkpoint if there is one to go on from, and listen to signals."
+        self.run = not (self.learn.lock.locked() or hasattr(self.learn, 'lr_finder')) # not while fastai validates, predicts, or looks for a rate
+        if not self.run: return
         if self.monitor not in self.recorder.metric_names: raise ValueError(f"monitor={self.monitor!r} is not among the metrics of this Learner: {', '.join(self.recorder.metric_names[1:])}")
-        self.skipped,self.first_batch,self.total,self.state = 0,0,self.n_epoch,None
+        accumulation,train = getattr(self.learn, 'gradient_accumulation', None),self.dls.train
+        if accumulation is not None and len(train)*train.bs % accumulation.n_acc:
+            raise ValueError(f"GradientAccumulation({accumulation.n_acc}) does not divide an epoch of {len(train)} batches of {train.bs}, and gradients are not saved: use batches that it divides")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(self.folder/'.writable', b'')
+        (self.folder/'.writable').unlink()
+        self.skipped,self.first_batch,self.total,self.state,self.saved_at = 0,0,self.n_epoch,None,0
         if self.resume:
             self.state = load_state(self.file)
             restore_training(self.learn, self.state)
             self.best,(self.skipped,self.first_batch) = self.state['best'],self.state['position']
             self.learn.n_epoch -= self.skipped
+            self.resume,self.saved_at = False,self.state['schedule'][1]
         self.signals.listen()
 
     def before_epoch(self):
         "Count epochs as the whole run does."
         self.learn.epoch += self.skipped
-        self.learn.n_epoch = self.total
+        self.learn.n_epoch,self.recorder.log[0] = self.total,self.learn.epoch
 
     def before_train(self):
         "Go to the right place in data, schedule and random numbers."
+        begin = self.first_batch if self.state is not None else 0
+        if hasattr(self.dls.train, 'start_at'): self.dls.train.start_at(self.learn.epoch, begin)
         if self.state is None: return
-        self.dls.train.start_at(self.learn.epoch, self.first_batch)
         self.learn.pct_train,self.learn.train_iter = self.state['schedule']
         rank,world = rank_and_world()
         if len(self.state['random']) == world: set_random_states(self.state['random'][rank])
@@ -216,6 +234,7 @@ class Checkpoint(Callback):
         "Write the checkpoint; raises `FloatingPointError` rather than replace good weights by bad ones."
         state = training_state(self.learn, (epoch, batch)) | dict(best=self.best)
         if rank_and_world()[0] == 0: save_state(self.file, state)
+        self.saved_at = self.train_iter
 
     def after_batch(self):
         "Save if it is time, and stop if a signal came."
@@ -225,12 +244,12 @@ class Checkpoint(Callback):
         if getattr(getattr(self.learn, 'gradient_accumulation', None), 'count', 0): return # in the middle of a step
         batch = (self.first_batch if self.epoch == self.skipped else 0) + self.iter + 1
         if self._heard(): self._stop(self.epoch, batch)
-        if self.every and self.train_iter % self.every == 0 and batch < len(self.dls.train): self.save(self.epoch, batch)
+        if self.every and self.train_iter-self.saved_at >= self.every and batch < len(self.dls.train): self.save(self.epoch, batch)
 
     def after_epoch(self):
         "Save, keep the best weights, and stop if a signal came."
         value = dict(zip(self.recorder.metric_names[1:], self.learn.final_record))[self.monitor]
-        if self.best is None or (value < self.best if 'loss' in self.monitor else value > self.best):
+        if self.best is None or (value < self.best if any(word in self.monitor for word in ('loss', 'error', 'perplexity')) else value > self.best):
             self.best = value
             weights = {name: weight.detach().to('cpu', copy=True).contiguous() for name,weight in evaluated_model(self.learn).state_dict().items()}
             if rank_and_world()[0] == 0: write_whole(self.folder/'best.safetensors', save(weights))

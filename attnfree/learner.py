@@ -6,7 +6,7 @@
 __all__ = ['full_settings', 'attnfree_learner', 'recipe_schedule', 'fit_recipe', 'new_run', 'save_run', 'read_config', 'load',
            'image_tensor', 'predict']
 
-# %% ../nbs/32_learner.ipynb #85104364
+# %% ../nbs/32_learner.ipynb #0a6be72d
 import json,math
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor,nn
 from PIL import Image
+from safetensors import SafetensorError
 from safetensors.torch import load_file,save
 from torchvision.transforms.functional import normalize,to_tensor
 import fastai.callback.progress,fastai.callback.schedule,fastai.vision.data # they add fit_one_cycle, lr_find, no_bar, show_results ... to Learner
@@ -30,7 +31,7 @@ from .processes import ManyProcesses,rank_and_world
 from .recipes import FIELDS,recipe as settings_of
 from .vision import create_model
 
-# %% ../nbs/32_learner.ipynb #74e9b275
+# %% ../nbs/32_learner.ipynb #8ab5b049
 def full_settings(
     recipe:str|dict=None, # Name of a recipe, or some of its fields; `None` is a plain run
 )->dict:                  # Every field with its value
@@ -56,7 +57,7 @@ def attnfree_learner(
                          f"or call model.reset_classifier({classes})")
     if settings['checkpointing']: model.set_grad_checkpointing()
     if settings['compile']: model.compile()
-    if hasattr(dls.train, 'group'): dls.train.group,dls.train.repeats = settings['accumulate'],settings['repeats']
+    if hasattr(dls.train, 'group'): dls.train.group,dls.train.repeats,dls.train.workers = settings['accumulate'],settings['repeats'],None # workers begin anew
     pieces = [StopOnNaN()]
     if settings['erasing']: pieces.append(Erase(settings['erasing']))
     if settings['mixup'] or settings['cutmix']: pieces.append(MixImages(settings['mixup'], settings['cutmix']))
@@ -70,14 +71,14 @@ def attnfree_learner(
                    opt_func=partial(PartsAdamW, betas=settings['betas'], eps=settings['eps']), splitter=partial(parameter_groups, layer_decay=settings['layer_decay']),
                    metrics=[TopK()] + ([TopK(5)] if classes > 10 else []), cbs=L(pieces) + L(cbs))
 
-# %% ../nbs/32_learner.ipynb #49abbb6a
+# %% ../nbs/32_learner.ipynb #0bb424fe
 def recipe_schedule(
-    learn:Learner, # A Learner, for the number of its batches
-    settings:dict, # A full recipe
-)->tuple:          # Number of epochs, and the callback that sets the rates
+    dls:DataLoaders, # The data, for the number of batches
+    settings:dict,   # A full recipe
+)->tuple:            # Number of epochs, and the callback that sets the rates
     "Epochs and learning rates of a recipe; raises `ValueError` if the warm-up is longer than the run."
-    batches,parts = len(learn.dls.train),settings['accumulate']
-    if batches == 0: raise ValueError(f"{learn.dls.train.n} training examples do not fill one batch: use a smaller bs than {settings['bs']}")
+    batches,parts = len(dls.train),settings['accumulate']
+    if batches == 0: raise ValueError(f"{dls.train.n} training examples do not fill one batch: use a smaller bs than {settings['bs']}")
     epochs = settings['epochs'] or math.ceil(settings['steps']*parts/batches)
     warmup = settings['warmup_epochs']/epochs or settings['warmup_steps']*parts/(epochs*batches)
     if warmup >= 1: raise ValueError(f"warmup_epochs={settings['warmup_epochs']}, warmup_steps={settings['warmup_steps']}: the run has {epochs} epochs of {batches//parts} steps, and the warm-up must be shorter")
@@ -94,11 +95,11 @@ def fit_recipe(
     "Train for the epochs and by the schedule of a recipe."
     settings = full_settings(recipe)
     if not settings['epochs'] and not settings['steps']: raise ValueError("recipe names neither epochs nor steps: give one of them")
-    epochs,schedule = recipe_schedule(learn, settings)
+    epochs,schedule = recipe_schedule(learn.dls, settings)
     learn.fit(epochs, settings['lr'], cbs=L(schedule) + L(cbs))
     return learn
 
-# %% ../nbs/32_learner.ipynb #2846add0
+# %% ../nbs/32_learner.ipynb #593f8351
 def new_run(
     out:str|Path=None, # Folder for the run; `None` is the next free number under `runs/`
 )->Path:               # The folder, which now exists and is empty
@@ -131,7 +132,10 @@ def read_config(
     "The configuration of a run."
     file = Path(run).expanduser()/'config.json'
     if not file.exists(): raise FileNotFoundError(f"run={str(run)!r} holds no config.json: name the folder that attnfree_train printed")
-    return json.loads(file.read_text())
+    try: config = json.loads(file.read_text())
+    except ValueError as e: raise ValueError(f"{str(file)!r} is damaged ({e}): take it from a copy of the run") from e
+    if not {'model', 'data'} <= config.keys(): raise ValueError(f"{str(file)!r} has no model and data, so it is not the configuration of a run")
+    return config
 
 def load(
     run:str|Path,        # Run folder that attnfree_train or save_run wrote
@@ -143,7 +147,8 @@ def load(
     if not file.exists(): raise FileNotFoundError(f"run={str(run)!r} holds no {file.name}: it did not come to its end. Go on with attnfree_train --resume --out {run}"
                                                   + (", or take load(run, 'best')" if (file.parent/'best.safetensors').exists() else ''))
     model = create_model(**config['model'])
-    model.load_state_dict(load_file(file))
+    try: model.load_state_dict(load_file(file))
+    except (SafetensorError, RuntimeError) as e: raise ValueError(f"{str(file)!r} does not hold the weights of {config['model']['name']}: {str(e).splitlines()[0]}") from e
     return model.eval(),config
 
 # %% ../nbs/32_learner.ipynb #98112d55

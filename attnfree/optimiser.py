@@ -12,7 +12,7 @@ from fastai.callback.schedule import ParamScheduler,SchedCos,SchedLin,SchedNo,co
 from fastai.optimizer import OptimWrapper,detuplify_pg
 from timm.optim import param_groups_layer_decay,param_groups_weight_decay
 
-# %% ../nbs/28_optimiser.ipynb #00804676
+# %% ../nbs/28_optimiser.ipynb #c09aa5f4
 def model_parts(
     model:nn.Module,      # A Backbone, or a model of timm's
 )->list[list[nn.Parameter]]: # Three lists of parameters, stem, body and readout; of other models two, the classifier last
@@ -25,11 +25,14 @@ def parameter_groups(
     model:nn.Module,      # A Backbone, or a model of timm's
     layer_decay:float=1., # Rate of a layer as a share of the next one's, above 0
 )->list[dict]:            # Groups for torch's optimisers, with `part`, `decays` and `lr_scale`
-    "Divide the trainable parameters by fastai's part, by whether they decay, and by their share of the rate."
+    "Divide the parameters by fastai's part, by whether they decay, and by their share of the rate."
     if not 0 < layer_decay <= 1: raise ValueError(f"layer_decay={layer_decay} must be above 0 and at most 1")
     spared = model.no_weight_decay() if hasattr(model, 'no_weight_decay') else ()
+    frozen = [p for p in model.parameters() if not p.requires_grad] # timm would leave them out, and they could not be unfrozen
+    for p in frozen: p.requires_grad_(True)
     if layer_decay == 1: groups = param_groups_weight_decay(model, 1., no_weight_decay_list=spared)
     else: groups = param_groups_layer_decay(model, 1., no_weight_decay_list=spared, layer_decay=layer_decay)
+    for p in frozen: p.requires_grad_(False)
     part_of = {id(p): i for i,part in enumerate(model_parts(model)) for p in part}
     divided = {}
     for group in groups:

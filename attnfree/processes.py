@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['rank_and_world', 'join_processes', 'bare_model', 'ManyProcesses']
 
-# %% ../nbs/25_processes.ipynb #5f3cdb92
+# %% ../nbs/25_processes.ipynb #e9860f46
 import os
 from datetime import timedelta
 
@@ -15,9 +15,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from fastai.callback.core import Callback
 from fastai.callback.progress import ProgressCallback
+from fastai.torch_core import default_device
 from fastcore.basics import noop
 
-# %% ../nbs/25_processes.ipynb #110fa0b6
+# %% ../nbs/25_processes.ipynb #5c77379d
 def rank_and_world()->tuple[int,int]: # Number of this process, and how many there are
     "Which of the processes of this run this one is; `(0, 1)` when it is alone."
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
@@ -34,23 +35,30 @@ def join_processes(
     hosts_store = rank == 0 and os.environ.get('TORCHELASTIC_USE_AGENT_STORE') != 'True'
     cuda = torch.cuda.is_available() and os.environ.get('ACCELERATE_USE_CPU', 'false').lower() != 'true'
     if cuda: torch.cuda.set_device(int(os.environ.get('LOCAL_RANK', 0)))
+    else: default_device(False)
     try:
         store = dist.TCPStore(host, port, world, is_master=hosts_store, timeout=timedelta(seconds=timeout), wait_for_workers=False)
+        store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store) # torchrun keeps the store when it starts all again
         store.set(f'rank {rank} is here', '')
         store.wait([f'rank {other} is here' for other in range(world)], timedelta(seconds=timeout))
     except (RuntimeError, ValueError) as e:
         raise ConnectionError(f"rank {rank} of {world} did not meet the others at MASTER_ADDR={host!r}, MASTER_PORT={port} within {timeout:g} seconds: "
-                              "check that all were started, and that this address is reachable from each machine") from e
+                              f"check that all were started, and that this address is reachable from each machine ({str(e).splitlines()[0]})") from e
     store.set_timeout(timedelta(minutes=30)) # from here on slow work is no error; a process that dies closes its connections
     dist.init_process_group('nccl' if cuda else 'gloo', store=store, rank=rank, world_size=world)
     return rank,world
 
-# %% ../nbs/25_processes.ipynb #5c762088
+# %% ../nbs/25_processes.ipynb #7ad3d3ee
 def bare_model(
     model:nn.Module, # A network, wrapped or not
 )->nn.Module:        # The network itself
     "What is inside a `DistributedDataParallel`."
     return model.module if isinstance(model, DistributedDataParallel) else model
+
+def _after_reset(metric):
+    "The attributes of a metric that has just been reset."
+    metric.reset()
+    return vars(metric)
 
 class ManyProcesses(Callback):
     "Average gradients and add up metrics over all processes; ranks other than 0 are silent."
@@ -66,13 +74,14 @@ class ManyProcesses(Callback):
         "Wrap the model; raises `ValueError` if the ranks would not have equally many batches."
         train = self.dls.train
         if self.world > 1 and not train.drop_last: raise ValueError("dls.train has drop_last=False: with several processes every rank needs equally many training batches, so drop the last")
+        for metric in self.metrics:
+            if self.world > 1 and not (hasattr(metric, 'accumulate') and 'total' in _after_reset(metric)): raise TypeError(f"metric {metric.name!r} keeps no total and count, so it cannot be added up over processes: use an AvgMetric")
         if self.world > 1: self.learn.model = DistributedDataParallel(self.model, broadcast_buffers=False)
 
     def after_validate(self):
         "Replace each rank's sums by those of all, so that every image counts once."
         if self.world == 1: return
         for metric in (self.recorder.loss, *self.metrics):
-            if not hasattr(metric, 'total'): raise TypeError(f"metric {metric.name!r} keeps no total and count, so it cannot be added up over processes: use an AvgMetric")
             sums = torch.tensor([float(metric.total), metric.count], dtype=torch.float64, device=next(self.model.parameters()).device)
             dist.all_reduce(sums)
             metric.total,metric.count = sums.tolist()

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['draw_run', 'train', 'attnfree_train']
 
-# %% ../nbs/33_train.ipynb #a51901a6
-import signal
+# %% ../nbs/33_train.ipynb #7ef13c3f
+import shlex,signal
 from importlib.metadata import version
 from pathlib import Path
 
@@ -41,18 +41,21 @@ def draw_run(
     for name,figure in pictures.items(): figure.savefig(Path(run)/f'{name}.png', dpi=100)
     return [f'{name}.png' for name in pictures]
 
-# %% ../nbs/33_train.ipynb #f8fb6474
+# %% ../nbs/33_train.ipynb #3e3e6eb4
 def _watchers(log, run):
     "fastai's callbacks for the services named in `log`."
     callbacks = []
+    if rank_and_world()[0] > 0: return callbacks
     for name in filter(None, (log or '').split(',')):
         if name == 'tensorboard':
             from fastai.callback.tensorboard import TensorBoardCallback
             callbacks.append(TensorBoardCallback(log_dir=run/'tensorboard', trace_model=False, log_preds=False))
-        elif name == 'wandb':
+        else:
+            try: import wandb
+            except ImportError as e: raise ValueError("log='wandb' needs the package of that name: pip install wandb") from e
             from fastai.callback.wandb import WandbCallback
+            if wandb.run is None: wandb.init(project='attnfree', name=run.name, dir=run)
             callbacks.append(WandbCallback(log_preds=False, log_model=False))
-        else: raise ValueError(f"log={name!r} must be tensorboard or wandb, or both with a comma")
     return callbacks
 
 def train(
@@ -76,7 +79,7 @@ def train(
     again = resume and (run/'checkpoint.safetensors').exists()
     keep = Checkpoint(run, resume=again, every=every, monitor='accuracy')
     learn = attnfree_learner(dls, net, settings, cbs=[RunLog(run), keep, *_watchers(log, run)], path=run)
-    epochs,_ = recipe_schedule(learn, settings)
+    epochs,_ = recipe_schedule(dls, settings)
     if rank == 0 and not again:
         versions = {name: version(name) for name in ('attnfree', 'torch', 'fastai', 'timm')}
         save_run(run, dict(model=arguments, data=data, training=settings, source=source or {}, processes=world, versions=versions))
@@ -88,7 +91,7 @@ def train(
         draw_run(run, net, dls)
     return pd.read_csv(run/'metrics.csv') if rank == 0 else None
 
-# %% ../nbs/33_train.ipynb #e271df90
+# %% ../nbs/33_train.ipynb #a86515c3
 def _wanted(recipe, data, settings, model, epochs):
     "The full settings for what was said on the command line."
     given = parse_settings(settings or [])
@@ -118,7 +121,7 @@ def _train(recipe, data, settings, model, path, epochs, out, resume, workers, ev
         asked = settings_of(recipe, **given) if recipe else wanted | given
         other = [name for name in wanted if asked[name] != wanted[name]]
         if other: raise ValueError(f"{other[0]}={asked[other[0]]!r}, but the run in {out} has {other[0]}={wanted[other[0]]!r}: a resumed run keeps its settings; start a new one for others")
-        run,path = Path(out),path or source['path']
+        run,path = Path(out).expanduser(),path or source['path']
     else: wanted,run = _wanted(recipe, data, settings, model, epochs),None
     if wanted['task'] != 'classification': raise ValueError(f"task={wanted['task']!r} cannot be trained by this version: the recipes with task=classification can")
     if wanted['threads'] is not None: torch.set_num_threads(wanted['threads'])
@@ -129,10 +132,15 @@ def _train(recipe, data, settings, model, path, epochs, out, resume, workers, ev
     if loader:
         speed = loader_speed(dls.train)
         return say(f"The loader alone delivers {speed['images per second']:,.0f} images per second to this process, {speed['per worker']:,.0f} from each worker; the images/s of metrics.csv are those of the training")
+    dls.train.group = wanted['accumulate']
+    recipe_schedule(dls, wanted) # a warm-up longer than the run stops here
+    unknown = {*(log or '').split(',')} - {'', 'tensorboard', 'wandb'}
+    if unknown: raise ValueError(f"log={log!r} must be tensorboard or wandb, or both with a comma")
+    if every < 0: raise ValueError(f"every={every} must not be negative")
     if run is None: run = Path(_shared(str(new_run(out)) if rank_and_world()[0] == 0 else None))
     epochs = wanted['epochs'] or f"{wanted['steps']} steps in"
     say(f"{wanted['model']} on {wanted['data']}: {len(dls.train_ds):,} images to train on, {len(dls.valid_ds):,} held out, {epochs} epochs; the run is in {run}")
-    metrics = train(wanted, dls, run, resume=resume, every=every, log=log, source=dict(data=wanted['data'], path=str(Path(path).resolve()) if path else None))
+    metrics = train(wanted, dls, run, resume=resume, every=every, log=log, source=dict(data=wanted['data'], path=str(Path(path).expanduser().resolve()) if path else None))
     if metrics is None: return run
     last,bad = metrics.iloc[-1],int(dls.train.bad.sum() + dls.valid.bad.sum())
     say(f"\n{'model':26}{'data':10}{'epochs':>7}{'valid loss':>12}{'accuracy':>10}\n{wanted['model']:26}{wanted['data']:10}{len(metrics):>7}{last.valid_loss:>12.4f}{last.accuracy:>10.2%}")
@@ -168,9 +176,10 @@ def attnfree_train(
         _train(recipe, data, set, model, path, epochs, out, resume, workers, every, skip_bad, log, loader)
         if dist.is_initialized(): dist.destroy_process_group()
     except TrainingStopped as stop:
-        if rank_and_world()[0] == 0: print(f"\n{stop}. Go on with: attnfree_train --resume --out {stop.folder}")
+        same = ''.join(f' --{name} {value}' for name,value in dict(workers=workers, every=every, log=log).items() if value) + ' --skip_bad'*skip_bad
+        if rank_and_world()[0] == 0: print(f"\n{stop}. Go on with: attnfree_train --resume --out {shlex.quote(str(stop.folder))}{same}{', by the same launcher' if rank_and_world()[1] > 1 else ''}")
         raise SystemExit(128 + signal.Signals[stop.name])
     except (ValueError, OSError, FloatingPointError) as error: raise SystemExit(f"attnfree_train: {error}")
     except RuntimeError as error:
-        if rank_and_world()[1] == 1: raise
+        if rank_and_world()[1] == 1 or not any(word in str(error) for word in ('Connection closed', 'Connection reset', 'Broken pipe', 'Socket', 'NCCL')): raise
         raise SystemExit(f"attnfree_train: rank {rank_and_world()[0]} of {rank_and_world()[1]} stops, because another process of this run did ({str(error).splitlines()[0]}). Go on with --resume")

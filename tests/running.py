@@ -1,5 +1,5 @@
 "Trainings in processes of their own, for the tests that kill them. The children are forked, so that the imports are paid for once."
-import csv, multiprocessing, os, shutil, sys, time, warnings
+import csv, multiprocessing, os, shutil, sys, warnings
 from pathlib import Path
 
 warnings.filterwarnings('ignore')

@@ -52,7 +52,7 @@ def test_killed_and_resumed(tmp_path):
     settings = ['bs=48', 'epochs=3', 'drop_path=0.2']
     for process in start_all(whole, 2, set=settings): assert end(process) == 0, log(whole)
     processes = start_all(folder, 2, set=settings, every=3)
-    while not (folder/'metrics.csv').exists(): time.sleep(0.01)
+    while not (folder/'metrics.csv').exists() and processes[0].is_alive(): time.sleep(0.01)
     processes[1].kill()
     assert end(processes[0], 60) == 1
     assert 'rank 0 of 2 stops, because another process of this run did' in log(folder)
@@ -63,7 +63,7 @@ def test_killed_and_resumed(tmp_path):
 def test_signal_to_one_of_two(tmp_path):
     folder = tmp_path/'run'
     processes = start_all(folder, 2, set=['bs=48', 'epochs=30'])
-    while not (folder/'metrics.csv').exists(): time.sleep(0.01)
+    while not (folder/'metrics.csv').exists() and processes[0].is_alive(): time.sleep(0.01)
     os.kill(processes[1].pid, signal.SIGTERM)
     assert [end(process, 60) for process in processes] == [128 + signal.SIGTERM]*2, log(folder)
     assert 'Go on with' in log(folder)

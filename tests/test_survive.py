@@ -50,10 +50,33 @@ def test_a_signal_saves_first(tmp_path, undisturbed, name):
     assert result(folder) == undisturbed[0]
 
 
+def test_a_signal_to_the_whole_group(tmp_path, undisturbed):
+    "What torchrun and batch systems do: the loader's workers must not be taken along."
+    folder = tmp_path/'run'
+    process = start(folder, set=RECIPE, workers=2, prepare=lambda: os.setpgid(0, 0))
+    while not (folder/'metrics.csv').exists() and process.is_alive(): time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGTERM)
+    assert end(process) == 128 + signal.SIGTERM, log(folder)
+    finish(folder, workers=2)
+    assert result(folder) == undisturbed[0]
+
+
+def test_resume_with_other_pieces(tmp_path):
+    "Mixed precision, accumulated gradients, clipping, rates by layer."
+    more = ['precision=bf16', 'clip=1', 'bs=66', 'accumulate=3', 'layer_decay=0.8', 'channels_last=true']
+    whole, folder = tmp_path/'whole', tmp_path/'run'
+    assert end(start(whole, set=RECIPE + more)) == 0, log(whole)
+    process = start(folder, set=RECIPE + more, every=1)
+    while not (folder/'metrics.csv').exists() and process.is_alive(): time.sleep(0.01)
+    process.kill(); process.join()
+    finish(folder)
+    assert result(folder) == result(whole)
+
+
 def test_full_disk(tmp_path, undisturbed):
     folder = tmp_path/'run'
     process = start(folder, set=RECIPE, every=4)
-    while not (folder/'metrics.csv').exists(): time.sleep(0.01)
+    while not (folder/'metrics.csv').exists() and process.is_alive(): time.sleep(0.01)
     process.kill(); process.join()
     kept = (folder/'checkpoint.safetensors').read_bytes()
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
