@@ -116,7 +116,7 @@ class Fit(Transform):
         "Crop and resize `x`."
         return ImageOps.fit(x, (self.size,self.size), Image.Resampling.BICUBIC, bleed=(1-self.crop_pct)/2)
 
-# %% ../nbs/30_data.ipynb #c3d04a47
+# %% ../nbs/30_data.ipynb #5a76ea15
 def _positive(**named):
     "Raise `ValueError` for the first of `named` that is not a positive integer."
     for name,value in named.items():
@@ -126,6 +126,7 @@ def _positive(**named):
 def _image_dls(items, classes, stats, tfms, bs, seed, workers, augment, skip_bad):
     "DataLoaders of two sequences of items, for training and validation; `tfms`: for opening, for the label, for images and for batches."
     train,valid = items
+    if not isinstance(workers, int) or workers < 0: raise ValueError(f"workers={workers!r} must be a whole number from 0")
     if len(train)<bs: raise ValueError(f"bs={bs} is more than the {len(train)} training images; pass bs={len(train)} or less")
     opening,label,item_tfms,batch_tfms = tfms
     size = next(f.size for f in opening if isinstance(f, Fit))

@@ -6,7 +6,7 @@
 __all__ = ['run_dls', 'evaluate', 'plot_confusion', 'attnfree_eval', 'score_influence', 'plot_prediction', 'attnfree_predict',
            'plot_runs', 'attnfree_plot']
 
-# %% ../nbs/34_evaluate.ipynb #10e85d9c
+# %% ../nbs/34_evaluate.ipynb #4891d62a
 import math
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -19,10 +19,11 @@ from torch import Tensor,nn
 from fastai.data.core import DataLoaders
 from fastai.data.transforms import Normalize
 from fastai.torch_core import default_device
-from fastcore.script import Param,call_parse
+from fastcore.script import call_parse
 from .checkpoint import write_whole
 from .data import Fit,create_dls,data_config,open_image
 from .learner import image_tensor,load,predict,read_config
+from .train import option
 from .visualise import plot_curves
 
 # %% ../nbs/34_evaluate.ipynb #39ec2587
@@ -203,7 +204,7 @@ def plot_prediction(
     plt.close(fig)
     return fig
 
-# %% ../nbs/34_evaluate.ipynb #dda7f1d1
+# %% ../nbs/34_evaluate.ipynb #7ff6efba
 def _picture_files(images, out):
     "Where the picture of each image goes."
     out = Path(out).expanduser()
@@ -220,7 +221,7 @@ def _picture_files(images, out):
 @call_parse
 def attnfree_predict(
     run:str,                                                # Folder of a run
-    images:Param('Image files', str, nargs='+', opt=False), # Image files
+    images:option('Image files', str, nargs='+', opt=False), # Image files
     top:int=5,                                              # How many classes are named
     out:str=None,                                           # Folder for the pictures, or a file for one; by default predictions in the run's folder
     best:bool=False,                                        # Take the weights of the best epoch, not of the last
@@ -274,10 +275,10 @@ def plot_runs(
     fig.legend(handles=key, loc='outside lower center', ncols=4, frameon=False)
     return fig
 
-# %% ../nbs/34_evaluate.ipynb #74c7a8fd
+# %% ../nbs/34_evaluate.ipynb #8655a5de
 @call_parse
 def attnfree_plot(
-    runs:Param('Folders of runs', str, nargs='+', opt=False), # Folders of runs
+    runs:option('Folders of runs', str, nargs='+', opt=False), # Folders of runs
     out:str='curves.png',                                     # File for the picture, or a folder for curves.png
     metric:str='accuracy',                                    # Column of metrics.csv for the second panel
 ):
