@@ -176,7 +176,7 @@ def restore_training(
     if 'scaler' in state: learn.scaler.load_state_dict(state['scaler'])
     learn.recorder.smooth_loss.val,learn.recorder.smooth_loss.count = state['smooth_loss']
 
-# %% ../nbs/29_checkpoint.ipynb #a7aaead0
+# %% ../nbs/29_checkpoint.ipynb #f2d94caa
 class Checkpoint(Callback):
     "Save all that a training needs to go on, and go on from there."
     order,name = 70,'checkpoint' # after every callback whose state it saves or restores
@@ -199,9 +199,10 @@ class Checkpoint(Callback):
         accumulation,train = getattr(self.learn, 'gradient_accumulation', None),self.dls.train
         if accumulation is not None and len(train)*train.bs % accumulation.n_acc:
             raise ValueError(f"GradientAccumulation({accumulation.n_acc}) does not divide an epoch of {len(train)} batches of {train.bs}, and gradients are not saved: use batches that it divides")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(self.folder/'.writable', b'')
-        (self.folder/'.writable').unlink()
+        if rank_and_world()[0] == 0: # better now than after an epoch
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_whole(self.folder/'.writable', b'')
+            (self.folder/'.writable').unlink()
         self.skipped,self.first_batch,self.total,self.state,self.saved_at = 0,0,self.n_epoch,None,0
         if self.resume:
             self.state = load_state(self.file)
