@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['AutoPolicy', 'SmoothCrossEntropy', 'MixImages', 'Erase', 'EMA', 'trained_model', 'evaluated_model', 'Precision',
-           'StopOnNaN', 'TopK', 'RunLog']
+           'StopOnNaN', 'TopK', 'write_whole', 'RunLog']
 
-# %% ../nbs/27_callbacks.ipynb #8bb2c0e8
-import csv,os
+# %% ../nbs/27_callbacks.ipynb #e12f8909
+import csv,errno,io,os
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 
@@ -208,7 +209,26 @@ class TopK(Metric):
     @property
     def name(self): return 'accuracy' if self.k == 1 else f'top{self.k}_accuracy'
 
-# %% ../nbs/27_callbacks.ipynb #9b40ab97
+# %% ../nbs/27_callbacks.ipynb #8f0aa339
+def write_whole(
+    file:str|Path, # The file to write
+    content:bytes, # All that shall be in it
+)->None:
+    "Write a file so that at any instant the old or the new one is there, whole; raises `OSError` and leaves the old one if it cannot."
+    file = Path(file)
+    part = file.with_name(f'.{file.name}.part')
+    try:
+        with open(part, 'wb') as f:
+            f.write(content)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(part, file)
+    except OSError as e:
+        with suppress(OSError): part.unlink(missing_ok=True)
+        advice = '. Make room and start again' if e.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT) else ''
+        raise OSError(e.errno, f"{str(file)!r} could not be written ({e.strerror}); {'what was there is kept' if file.exists() else 'nothing was there'}{advice}") from e
+
+# %% ../nbs/27_callbacks.ipynb #ec98d911
 class _Came(Callback):
     "Note when a batch has come."
     order,run_valid = -100,False
@@ -268,11 +288,10 @@ class RunLog(Callback):
     def _write(self, name, rows):
         "Write a table whole or not at all."
         if rank_and_world()[0] > 0: return
-        part = self.folder/f'{name}.part'
-        with open(part, 'w', newline='') as file:
-            writer = csv.DictWriter(file, [*rows[0]])
-            writer.writeheader(); writer.writerows(rows)
-        os.replace(part, self.folder/name)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, [*rows[0]], lineterminator='\n')
+        writer.writeheader(); writer.writerows(rows)
+        write_whole(self.folder/name, text.getvalue().encode())
 
     def state_dict(self): return dict(epochs=self.epochs, steps=self.steps)
     def load_state_dict(self, state): self.epochs,self.steps = state['epochs'],state['steps']

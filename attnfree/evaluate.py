@@ -6,7 +6,7 @@
 __all__ = ['run_dls', 'evaluate', 'plot_confusion', 'attnfree_eval', 'score_influence', 'plot_prediction', 'attnfree_predict',
            'plot_runs', 'attnfree_plot']
 
-# %% ../nbs/34_evaluate.ipynb #4891d62a
+# %% ../nbs/34_evaluate.ipynb #f20ba316
 import math
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -20,7 +20,7 @@ from fastai.data.core import DataLoaders
 from fastai.data.transforms import Normalize
 from fastai.torch_core import default_device
 from fastcore.script import call_parse
-from .checkpoint import write_whole
+from .callbacks import write_whole
 from .data import Fit,create_dls,data_config,open_image
 from .learner import image_tensor,load,predict,read_config
 from .train import option

@@ -154,7 +154,7 @@ def reach(
     distances,mass = np.linalg.norm(places[:,None]-places[None], axis=-1),weights.sum(axis=(-2,-1))
     return (weights*distances).sum(axis=(-2,-1))/np.where(mass > 0, mass, np.nan)
 
-# %% ../nbs/24_visualise.ipynb #2b8ab060
+# %% ../nbs/24_visualise.ipynb #686f8aee
 def plot_reach(
     weights,                  # A model; or its spatial_weights, or one `(n, n)` matrix for each layer
     grid:tuple[int,...]=None, # Token grid of given arrays
@@ -165,8 +165,9 @@ def plot_reach(
     values,n = reach(weights, grid, prefix).reshape(len(weights), -1),count_tokens(grid)
     fig,ax = plt.subplots(figsize=(5, 3), layout='constrained')
     ax.plot(values, '.-', c='tab:red', alpha=max(0.3, 1/values.shape[1]))
-    ax.axhline(reach(np.ones((n, n)), grid), c='0.4', ls='--', label='uniform weights')
-    ax.set(title='From how far each layer reads', xlabel='layer', ylabel='mean distance of |weight| (tokens)', ylim=(0, None))
+    uniform = reach(np.ones((n, n)), grid)
+    ax.axhline(uniform, c='0.4', ls='--', label='uniform weights')
+    ax.set(title='From how far each layer reads', xlabel='layer', ylabel='mean distance of |weight| (tokens)', ylim=(0, 1.1*max(uniform, values.max())))
     ax.locator_params(axis='x', integer=True)
     ax.legend(frameon=False)
     plt.close(fig)
