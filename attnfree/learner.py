@@ -6,7 +6,7 @@
 __all__ = ['full_settings', 'attnfree_learner', 'recipe_schedule', 'fit_recipe', 'new_run', 'save_run', 'read_config', 'load',
            'image_tensor', 'predict']
 
-# %% ../nbs/32_learner.ipynb #0a6be72d
+# %% ../nbs/32_learner.ipynb #2a198c67
 import json,math
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,7 @@ from fastai.callback.training import GradientAccumulation,GradientClip
 from fastai.data.core import DataLoaders
 from fastai.learner import Learner
 from fastcore.foundation import L
-from .callbacks import EMA,Erase,MixImages,Precision,SmoothCrossEntropy,StopOnNaN,TopK
-from .checkpoint import write_whole
+from .callbacks import EMA,Erase,MixImages,Precision,SmoothCrossEntropy,StopOnNaN,TopK,write_whole
 from .data import Fit,open_image
 from .optimiser import PartsAdamW,parameter_groups,warmup_schedule
 from .processes import ManyProcesses,rank_and_world

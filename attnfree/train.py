@@ -102,12 +102,17 @@ def option(
     "A parameter that argparse shall treat in its own way, for fastcore 1 and 2."
     return fastcore.script.Param(about, kind, **how) if hasattr(fastcore.script, 'Param') else Annotated[kind, about, how]
 
-# %% ../nbs/33_train.ipynb #3e98b5fc
+# %% ../nbs/33_train.ipynb #4363a1c4
+def _given(settings, **named):
+    "The settings from --set and from the options that are short for it."
+    given = parse_settings(settings or [])
+    for name,value in named.items():
+        if value is not None and given.setdefault(name, value) != value: raise ValueError(f"--{name} {value} and --set {name}={given[name]} contradict each other: give one of them")
+    return given
+
 def _wanted(recipe, data, settings, model, epochs):
     "The full settings for what was said on the command line."
-    given = parse_settings(settings or [])
-    for name,value in dict(model=model, epochs=epochs).items():
-        if value is not None and given.setdefault(name, value) != value: raise ValueError(f"--{name} {value} and --set {name}={given[name]} contradict each other: give one of them")
+    given = _given(settings, model=model, epochs=epochs)
     if data is not None and recipe is not None and RECIPES.get(recipe, {}).get('data', (data,))[0] != data:
         raise ValueError(f"recipe {recipe!r} is for data={RECIPES[recipe]['data'].value!r}, not for {data!r}: leave one of them out, or name the data by --set data={data}")
     return settings_of(recipe or default_recipe(data or 'digits'), **given)
@@ -128,7 +133,7 @@ def _train(recipe, data, settings, model, path, epochs, out, resume, workers, ev
         if out is None: raise ValueError("resume needs out, the folder of the run: attnfree_train --resume --out runs/001")
         config = read_config(out)
         wanted,source = {**config['training'], 'betas': tuple(config['training']['betas'])},config['source']
-        given = parse_settings(settings or []) | {name: value for name,value in dict(model=model, epochs=epochs, data=data).items() if value is not None}
+        given = _given(settings, model=model, epochs=epochs, data=data)
         asked = settings_of(recipe, **given) if recipe else wanted | given
         other = [name for name in wanted if asked[name] != wanted[name]]
         if other: raise ValueError(f"{other[0]}={asked[other[0]]!r}, but the run in {out} has {other[0]}={wanted[other[0]]!r}: a resumed run keeps its settings; start a new one for others")
