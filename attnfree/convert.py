@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['SOURCES', 'join_positions', 'convert_state', 'identify', 'read_weights', 'load_weights', 'from_weights', 'from_timm',
-           'to_timm']
+           'to_timm', 'from_transformer']
 
-# %% ../nbs/22_convert.ipynb #c93fe95c
+# %% ../nbs/22_convert.ipynb #3a1e03df
 import argparse,math,re
 from copy import deepcopy
 from difflib import get_close_matches
@@ -16,8 +16,9 @@ import timm,torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from safetensors.torch import load_file
+from .attention import Attention
 from .backbone import Backbone
-from .vision import MODELS,SIZES,vision_model
+from .vision import MODELS,SIZES,create_model,vision_model
 
 # %% ../nbs/22_convert.ipynb #d613f2ba
 def join_positions(
@@ -108,7 +109,7 @@ def read_weights(
         raise ValueError(f"path={str(path)!r} holds no weights: expected tensors by name, or such under 'model', 'state_dict' or 'model_ema'")
     return {name.removeprefix('module.'): value for name,value in state.items()}
 
-# %% ../nbs/22_convert.ipynb #06d046ee
+# %% ../nbs/22_convert.ipynb #59dcc91c
 def _state(weights):
     "Weights by name, whatever they are in."
     if isinstance(weights, nn.Module): return weights.state_dict()
@@ -130,6 +131,12 @@ def _load(model, state, given, complaint='the weights do not fit the model'):
     if 'stem.positions' in ' '.join(misfits['shape']): advice += " For another image size build the model with the img_size of the weights, then call set_input_size(img_size)."
     raise ValueError(f"{complaint}. {found}. {_seems(given)}{advice}")
 
+def _renamed(state, source=None):
+    "Weights under our names; raises `ValueError` if their own are not known."
+    source = source or identify(state)[0]
+    if source is None: raise ValueError(f"weights have names that are not known here: {', '.join(list(state)[:3])}, ... {_seems(state)}")
+    return convert_state(state, source)
+
 def load_weights(
     model:Backbone,                  # A model of ours, changed in place
     weights:str|Path|dict|nn.Module, # A file, a state dict or a module
@@ -137,9 +144,7 @@ def load_weights(
 )->Backbone:                         # The same model
     "Load weights of any known source, all or nothing; raises `ValueError` if they do not fit."
     state = _state(weights)
-    source = source or identify(state)[0]
-    if source is None: raise ValueError(f"weights have names that are not known here: {', '.join(list(state)[:3])}, ... {_seems(state)}")
-    _load(model, convert_state(state, source), state)
+    _load(model, _renamed(state, source), state)
     return model
 
 def from_weights(
@@ -212,3 +217,27 @@ def to_timm(
     _load(theirs, converted, converted, complaint)
     _settle(theirs, model, lambda part: _rename(part, SOURCES[source]['names']), (model.stem.in_chans, *model.stem.img_size))
     return theirs
+
+# %% ../nbs/22_convert.ipynb #075a4135
+def from_transformer(
+    weights:str|Path|dict|nn.Module, # A ViT's or DeiT's, timm's or ours: a file, a state dict or a module
+    name:str,                        # An AFT-conv model of `attnfree.vision`, as wide and deep, and with the same patches
+)->Backbone:                         # That model, with the classes and image channels of the weights
+    "An AFT-conv model that starts from a transformer (Zhai et al. 2021, Table 8): all but positions, class token, queries and keys; raises `ValueError` if it does not fit."
+    aft_conv = [f'{family}_{size}' for family,size in MODELS if family == 'aft_conv']
+    if name not in aft_conv: raise ValueError(f"name={name!r} must be one of {', '.join(aft_conv)}")
+    state = _state(weights)
+    taken = {n: value for n,value in _renamed(state).items() if n not in ('stem.class_token', 'stem.positions')}
+    in_chans = taken['stem.proj.weight'].shape[1] if 'stem.proj.weight' in taken else 3
+    model = create_model(name, in_chans=in_chans, num_classes=_classes(taken))
+    dim,blocks = model.body.dim,model.body.blocks
+    mixers = [block.mixer for block in blocks]
+    for block in blocks: block.mixer = Attention(dim, model.body.grid)
+    _load(model, taken, state, f"the weights are not those of a transformer that fits name={name!r}, with dim={dim}, depth={len(blocks)}, patch_size={model.stem.patch_size}")
+    with torch.no_grad():
+        for block,mixer in zip(blocks, mixers):
+            attention,block.mixer = block.mixer,mixer
+            mixer.qkv.weight[-dim:] = attention.qkv.weight[-dim:]
+            mixer.out.weight.copy_(attention.out.weight)
+            mixer.out.bias.copy_(attention.out.bias + attention.out.weight @ attention.qkv.bias[-dim:]/2)
+    return model

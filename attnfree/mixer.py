@@ -160,7 +160,7 @@ def _check_step(mixer, x):
 def _check_weights(mixer, n):
     "`(heads, n, n)` with the prefix first, or a kernel `(heads, s, s)`, in 1d `(heads, s)`."
     weights = mixer.spatial_weights()
-    _require(weights.ndim in (2,3) and (weights.ndim == 2 or weights.shape[1] == weights.shape[2]) and weights.isfinite().all(),
+    _require(weights.ndim in (2,3) and (weights.ndim == 2 or weights.shape[1] == weights.shape[2]) and (weights.isfinite() | (weights == -math.inf)).all(),
              f"spatial_weights: {tuple(weights.shape)} is neither (heads, n, n) with n={n}, nor (heads, s, s), nor (heads, s)")
 
 # %% ../nbs/01_mixer.ipynb #f7c3115a

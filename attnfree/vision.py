@@ -5,26 +5,31 @@
 # %% auto #0
 __all__ = ['FAMILIES', 'SIZES', 'MODELS', 'default_cfgs', 'vision_model', 'model_names', 'create_model']
 
-# %% ../nbs/20_vision.ipynb #d74a90d9
+# %% ../nbs/20_vision.ipynb #64d145c0
 from difflib import get_close_matches
 from functools import partial
 
 from timm.models import build_model_with_cfg,generate_default_cfgs,register_model
 import timm
+from .aft import AFTConv,AFTFull,AFTLocal,AFTSimple
 from .attention import Attention,FeatureAttention
 from .backbone import Backbone,Readout,Stack
 from .block import MixerBlock
 from .ff import FeedForwardMixer
 from .patch import PatchEmbed
 
-# %% ../nbs/20_vision.ipynb #6cb5a712
+# %% ../nbs/20_vision.ipynb #9af57cb2
 FAMILIES = {
     'ff':        dict(block=dict(mixer=FeedForwardMixer, ff_first=True, token_norm='mixer'), class_token=True, positions=True),
     'vit':       dict(block=dict(mixer=Attention), class_token=True, positions=True),
     'attn_only': dict(block=dict(mixer=Attention, ff=FeatureAttention, token_norm='ff'), class_token=True, positions=True),
+    'aft_simple': dict(block=dict(mixer=AFTSimple), class_token=True, positions=True),
+    'aft_full':   dict(block=dict(mixer=AFTFull), class_token=True, positions=True),
+    'aft_local':  dict(block=dict(mixer=partial(AFTLocal, window=3)), class_token=True, positions=True),
+    'aft_conv':   dict(block=dict(mixer=AFTConv), class_token=False, positions=False),
 }
 
-# %% ../nbs/20_vision.ipynb #8832eb22
+# %% ../nbs/20_vision.ipynb #ef2100cc
 SIZES = {
     'tiny_patch16_224':  dict(dim=192,  depth=12, patch_size=16, img_size=224),
     'small_patch16_224': dict(dim=384,  depth=12, patch_size=16, img_size=224),
@@ -34,8 +39,11 @@ SIZES = {
     'nano_patch4_32':    dict(dim=128,  depth=4,  patch_size=4,  img_size=32),
     'micro_patch2_8':    dict(dim=64,   depth=4,  patch_size=2,  img_size=8),
 }
+for _size,_kernel,_heads in [('tiny_patch16_224', 11, 32), ('tiny_patch16_224', 11, 192), ('small_patch16_224', 11, 16), ('small_patch16_224', 11, 384), ('small_patch16_224', 15, 384)]:
+    SIZES[f'{_size}_k{_kernel}_h{_heads}'] = SIZES[_size] | dict(mixer=dict(window=_kernel, heads=_heads))
+SIZES['base_patch16_384_k25_h32'] = SIZES['base_patch16_224'] | dict(img_size=384, mixer=dict(window=25, heads=32))
 
-# %% ../nbs/20_vision.ipynb #54ccf780
+# %% ../nbs/20_vision.ipynb #fd6b1e76
 MODELS = { # (family, size): parameters
     ('ff', 'tiny_patch16_224'): 7_676_332,
     ('ff', 'base_patch16_224'): 61_943_020,
@@ -50,9 +58,29 @@ MODELS = { # (family, size): parameters
     ('vit', 'nano_patch4_32'): 937_064,
     ('vit', 'micro_patch2_8'): 267_048,
     ('attn_only', 'tiny_patch16_224'): 4_039_360,
+    ('aft_simple', 'nano_patch4_32'): 935_528,
+    ('aft_simple', 'mini_patch4_32'): 2_881_192,
+    ('aft_simple', 'micro_patch2_8'): 266_280,
+    ('aft_full', 'tiny_patch16_224'): 6_315_688,
+    ('aft_full', 'small_patch16_224'): 22_642_024,
+    ('aft_full', 'nano_patch4_32'): 1_002_088,
+    ('aft_full', 'mini_patch4_32'): 2_981_032,
+    ('aft_full', 'micro_patch2_8'): 283_688,
+    ('aft_local', 'nano_patch4_32'): 1_001_064,
+    ('aft_local', 'mini_patch4_32'): 2_979_496,
+    ('aft_local', 'micro_patch2_8'): 282_664,
+    ('aft_conv', 'tiny_patch16_224_k11_h32'): 5_351_080,
+    ('aft_conv', 'tiny_patch16_224_k11_h192'): 5_955_880,
+    ('aft_conv', 'small_patch16_224_k11_h16'): 20_288_680,
+    ('aft_conv', 'small_patch16_224_k11_h384'): 22_527_592,
+    ('aft_conv', 'small_patch16_224_k15_h384'): 23_006_824,
+    ('aft_conv', 'base_patch16_384_k25_h32'): 79_845_736,
+    ('aft_conv', 'nano_patch4_32'): 893_672,
+    ('aft_conv', 'mini_patch4_32'): 2_707_816,
+    ('aft_conv', 'micro_patch2_8'): 272_680,
 }
 
-# %% ../nbs/20_vision.ipynb #88dee032
+# %% ../nbs/20_vision.ipynb #fd2cda17
 def vision_model(
     family:str,                         # Name in FAMILIES
     size:str,                           # Name in SIZES
@@ -69,7 +97,8 @@ def vision_model(
         if value not in known: raise ValueError(f"{argument}={value!r} is unknown; there are: {', '.join(known)}")
     family,size = FAMILIES[family],SIZES[size]
     stem = PatchEmbed(size['dim'], img_size or size['img_size'], size['patch_size'], in_chans, class_token=family['class_token'], positions=family['positions'])
-    block = partial(MixerBlock, size['dim'], stem.grid, prefix=stem.prefix, **family['block'])
+    mixer = partial(family['block']['mixer'], **size.get('mixer', {}))
+    block = partial(MixerBlock, size['dim'], stem.grid, prefix=stem.prefix, **family['block'] | dict(mixer=mixer))
     pool = global_pool or ('cls' if family['class_token'] else 'mean')
     return Backbone(stem, Stack(block, size['depth'], drop_path_rate), Readout(size['dim'], num_classes, pool, prefix=stem.prefix, drop=drop_rate))
 
