@@ -6,7 +6,7 @@
 __all__ = ['SOURCES', 'join_positions', 'convert_state', 'identify', 'read_weights', 'load_weights', 'from_weights', 'from_timm',
            'to_timm', 'from_transformer']
 
-# %% ../nbs/22_convert.ipynb #3a1e03df
+# %% ../nbs/22_convert.ipynb #9f27cb16
 import argparse,math,re
 from copy import deepcopy
 from difflib import get_close_matches
@@ -18,7 +18,7 @@ from torch import nn,Tensor
 from safetensors.torch import load_file
 from .attention import Attention
 from .backbone import Backbone
-from .vision import MODELS,SIZES,create_model,vision_model
+from .vision import MODELS,SIZES,create_model,model_names,vision_model
 
 # %% ../nbs/22_convert.ipynb #d613f2ba
 def join_positions(
@@ -218,13 +218,13 @@ def to_timm(
     _settle(theirs, model, lambda part: _rename(part, SOURCES[source]['names']), (model.stem.in_chans, *model.stem.img_size))
     return theirs
 
-# %% ../nbs/22_convert.ipynb #075a4135
+# %% ../nbs/22_convert.ipynb #e70bf48c
 def from_transformer(
     weights:str|Path|dict|nn.Module, # A ViT's or DeiT's, timm's or ours: a file, a state dict or a module
     name:str,                        # An AFT-conv model of `attnfree.vision`, as wide and deep, and with the same patches
 )->Backbone:                         # That model, with the classes and image channels of the weights
-    "An AFT-conv model that starts from a transformer (Zhai et al. 2021, Table 8): all but positions, class token, queries and keys; raises `ValueError` if it does not fit."
-    aft_conv = [f'{family}_{size}' for family,size in MODELS if family == 'aft_conv']
+    "AFT-conv with a transformer's weights, all but positions, class token, queries and keys (Zhai et al. 2021, Table 8); raises `ValueError` if they do not fit."
+    aft_conv = [n for n in model_names() if n.startswith('aft_conv_')]
     if name not in aft_conv: raise ValueError(f"name={name!r} must be one of {', '.join(aft_conv)}")
     state = _state(weights)
     taken = {n: value for n,value in _renamed(state).items() if n not in ('stem.class_token', 'stem.positions')}
