@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['CASES', 'cost', 'cost_table', 'seconds', 'compare', 'inference', 'training_step', 'forward_backward', 'Figure2Branch',
-           'ff_case', 'attention_case', 'bench']
+           'ff_case', 'attention_case', 'aft_case', 'aft_causal_case', 'aft_vision_case', 'bench']
 
-# %% ../nbs/23_cost.ipynb #dd285b18
+# %% ../nbs/23_cost.ipynb #80475270
 import platform,re
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -20,8 +20,10 @@ from torch import nn,Tensor
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 import attnfree.vision
+from .aft import conv_mean
 from .block import MixerBlock
 from .ff import FeedForwardMixer
+from .weighted_mean import band_mean,full_mean,plain_mean
 
 # %% ../nbs/23_cost.ipynb #bcff8bff
 def cost(
@@ -162,8 +164,52 @@ def attention_case(
     kinds = {'inference': lambda model: inference(model, images), 'training step': lambda model: training_step(model, images, targets)}
     return {setting: {code: kind(timm.create_model(name)) for code,name in names.items()} for setting,kind in kinds.items()}
 
-# %% ../nbs/23_cost.ipynb #e4fc3aa2
-CASES = {'ff': ff_case, 'attention': attention_case}
+# %% ../nbs/23_cost.ipynb #c63db879
+def _operator_case(n, dim, batch, codes):
+    "Functions by name for `n` tokens: attention first, then `codes`, each from q, k, v and biases to mixed tokens; all forward and backward."
+    q,k,v,arriving = (torch.randn(batch, n, dim, requires_grad=i < 3) for i in range(4))
+    def attention(q, k, v, causal):
+        q,k,v = (t.unflatten(-1, (-1, 64)).transpose(1, 2) for t in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2).flatten(2)
+    def timed(mean, *biases):
+        biases = [b.requires_grad_() for b in biases]
+        return lambda: torch.autograd.grad(mean(q, k, v, *biases), [q, k, v, *biases], arriving)
+    causal = any('causal' in code for code in codes)
+    return {'attention': timed(partial(attention, causal=causal))} | {code: timed(*parts) for code,parts in codes.items()}
+
+def _aft_full(q, k, v, w, causal=False): return q.sigmoid()*full_mean(k, v, w, causal=causal)
+def _aft_broadcast(q, k, v, w): return q.sigmoid()*((k[:,None] + w[None,...,None]).softmax(dim=2)*v[:,None]).sum(dim=2)
+
+def aft_case(
+    batch:int=16, # Images at once, for 197 tokens; a quarter of them for 1,024
+)->dict:          # Setting: functions by name, the baseline first
+    "AFT-full and AFT-conv as operators, forward and backward, beside attention of the same width."
+    w,conv = torch.randn(197, 197),lambda heads,matmul: (lambda q,k,v,w: q.sigmoid()*conv_mean(k[...,:heads], v, w, (14,14), matmul=matmul), torch.randn(heads, 11, 11))
+    return {
+        '197 tokens of 384': _operator_case(197, 384, batch, {'AFT-full': (_aft_full, w), 'AFT-full, compiled': (torch.compile(_aft_full, fullgraph=True, dynamic=False), w)}),
+        '197 tokens of 64, one image': _operator_case(197, 64, 1, {'AFT-full': (_aft_full, w), 'as printed': (_aft_broadcast, w)}),
+        '196 tokens of 384': _operator_case(196, 384, batch, {'AFT-conv 11x11, 16 heads, matrices': conv(16, True), 'AFT-conv 11x11, 384 heads, convolution': conv(384, False)}),
+        '1024 tokens of 256': _operator_case(1024, 256, max(1, batch//4), {'AFT-full, causal': (partial(_aft_full, causal=True), torch.randn(1024, 1024))}),
+    }
+
+def aft_causal_case(
+    batch:int=1, # Sequences at once
+)->dict:         # Setting: functions by name, the baseline first
+    "Causal AFT-simple and AFT-local (window 32) as operators, forward and backward, beside causal attention, for growing lengths."
+    def simple(q, k, v): return q.sigmoid()*plain_mean(k, v, causal=True)
+    def local(q, k, v, band): return q.sigmoid()*band_mean(k, v, band, 31)
+    return {f'{n} tokens of 256': _operator_case(n, 256, batch, {'AFT-simple, causal': (simple,), 'AFT-local 32, causal': (local, torch.randn(1, n, 32))}) for n in (1024, 4096, 16384)}
+
+def aft_vision_case(
+    batch:int=16, # Images at once
+)->dict:          # Setting: functions by name, the baseline first
+    "The paper's small networks against timm's DeiT-small: inference, 224 pixels."
+    names = ['deit_small_patch16_224', 'attnfree_vit_small_patch16_224', 'attnfree_aft_full_small_patch16_224', 'attnfree_aft_conv_small_patch16_224_k11_h16', 'attnfree_aft_conv_small_patch16_224_k11_h384', 'attnfree_aft_conv_small_patch16_224_k15_h384']
+    images = torch.randn(batch, 3, 224, 224)
+    return {'inference': {name.removeprefix('attnfree_'): inference(timm.create_model(name), images) for name in names}}
+
+# %% ../nbs/23_cost.ipynb #47239b20
+CASES = {'ff': ff_case, 'attention': attention_case, 'aft': aft_case, 'aft_causal': aft_causal_case, 'aft_vision': aft_vision_case}
 
 @contextmanager
 def _threads(number):

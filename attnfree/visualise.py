@@ -41,13 +41,13 @@ def hidden_filters(
     "What each hidden unit of every layer looks at."
     return _collect(model, 'hidden_filters')
 
-# %% ../nbs/24_visualise.ipynb #7b726f3b
+# %% ../nbs/24_visualise.ipynb #94cddc9b
 def _read(source, collect, grid, prefix):
     "Arrays, grid and prefix: as given, or those of the model `source` by way of `collect`."
     if isinstance(source, nn.Module): body = getattr(source, 'body', source); arrays,grid,prefix = collect(source),body.grid,body.prefix
     else: arrays = np.stack([np.asarray(array, dtype=float) for array in source])
     n = count_tokens(grid, prefix)
-    if arrays.shape[-1] != n: raise ValueError(f"arrays of shape {arrays.shape} do not end in the {n} tokens of grid={tuple(grid)} and prefix={prefix}")
+    if arrays.shape[-1] != n: raise ValueError(f"arrays of shape {arrays.shape} do not end in the {n} tokens of grid={tuple(grid)} and prefix={prefix}; kernels over offsets are drawn by plot_kernels")
     return arrays,grid,prefix
 
 def _choose(wanted, count, name):
