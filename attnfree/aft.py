@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['add_token', 'AFTSimple', 'AFTFull', 'factors_to_band', 'AFTLocal', 'conv_mean', 'AFTConv']
 
-# %% ../nbs/13_aft.ipynb #f1a1ff17
+# %% ../nbs/13_aft.ipynb #cb7dc895
 import math
 from copy import deepcopy
 
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from .mixer import check_tokens,count_tokens,resample_tokens
-from .weighted_mean import band_mean,divide,full_mean,in_precision,plain_mean,prepare,row_span
+from .weighted_mean import above_zero,band_mean,full_mean,in_precision,plain_mean,prepare,row_span
 
 # %% ../nbs/13_aft.ipynb #ba7e16e4
 class _AFT(nn.Module):
@@ -302,32 +302,39 @@ class AFTLocal(_Windowed, AFTFull):
         for name in self.no_weight_decay(): setattr(self, name, nn.Parameter(resample_tokens(getattr(self, name), 0, self.grid, grid)))
         if self.rank is not None: self.reach = [min(self.window, g) for g in grid]
 
-# %% ../nbs/13_aft.ipynb #ef6b7d70
+# %% ../nbs/13_aft.ipynb #55ad7b3e
 def _outside(size, before, after, like):
     "1 where place j is outside of the window around place i, `(size, size)`."
     offset = torch.arange(size, device=like.device) - torch.arange(size, device=like.device)[:,None]
     return ((offset < -before) | (offset > after)).to(like)
 
-def _by_convolution(x, p, p_far, before, after):
-    "Sums over the window by a depthwise convolution, and over the rest by rows and columns; `x` is `(b, h, w, heads, c)`."
-    (h,w,heads,c),images = x.shape[1:],x.flatten(3).permute(0, 3, 1, 2)
-    padding = (before[1], after[1], before[0], after[0])
-    kernel = p.repeat_interleave(c, dim=0)[:,None]
-    if before == after: y = F.conv2d(images, kernel, padding=before, groups=heads*c)
-    else: y = F.conv2d(F.pad(images, padding), kernel, groups=heads*c)
-    rows,columns = (_outside(size, before[i], after[i], x) for i,size in enumerate((h, w)))
-    inside = (1 - rows) @ x.flatten(2)
-    far = (rows @ x.sum(dim=2).flatten(2)).unflatten(2, (1, heads, c)) + (columns @ inside.unflatten(2, (w, -1))).unflatten(3, (heads, c))
-    return y.permute(0, 2, 3, 1).unflatten(3, (heads, c)) + p_far*far
+def _by_convolution(ev, e, p, p_far, before, after):
+    "Sums over the window by a depthwise convolution, and over the rest by rows and columns; `ev` is `(b, h, w, d)`, `e` `(b, h, w, heads)`."
+    (b,h,w,d),heads = ev.shape,e.shape[-1]
+    x = torch.cat([ev, e], dim=-1)
+    def per_channel(t): return torch.cat([t.repeat_interleave(d//heads, dim=0), t])
+    images,kernel = x.permute(0, 3, 1, 2),per_channel(p)[:,None]
+    if before == after: y = F.conv2d(images, kernel, padding=before, groups=d+heads)
+    else: y = F.conv2d(F.pad(images, (before[1], after[1], before[0], after[0])), kernel, groups=d+heads)
+    y = y.permute(0, 2, 3, 1)
+    if p_far is not None:
+        rows,columns = (_outside(size, before[i], after[i], x) for i,size in enumerate((h, w)))
+        far = x*per_channel(p_far.flatten())
+        y = y + (rows @ far.sum(dim=2))[:,:,None]
+        inside = ((1 - rows) @ far.flatten(2)).view(b*h, w, d+heads)
+        y = torch.baddbmm(y.flatten(0, 1), columns.expand(b*h, -1, -1), inside).view_as(x)
+    return y.split([d, heads], dim=-1)
 
-def _by_matmul(x, p, p_far, before, after):
+def _by_matmul(ev, e, p, p_far, before, after):
     "The same sums with the kernel written out for all pairs of places, `(heads, h*w, h*w)`."
-    b,h,w,heads,c = x.shape
+    (b,h,w,d),heads = ev.shape,e.shape[-1]
+    x = torch.cat([ev.unflatten(-1, (heads, -1)), e[...,None]], dim=-1).permute(3, 1, 2, 0, 4).reshape(heads, h*w, -1)
     around = (w-1-before[1], w-1-after[1], h-1-before[0], h-1-after[0])
-    inside = F.pad(torch.ones_like(p[:1]), around)
-    table = F.pad(p, around) + p_far*(1 - inside)
+    table = F.pad(p, around)
+    if p_far is not None: table = table + p_far*(1 - F.pad(torch.ones_like(p[:1]), around))
     matrix = table.unfold(1, h, 1).unfold(2, w, 1).flip(1, 2).reshape(heads, h*w, h*w)
-    return (matrix @ x.permute(3, 1, 2, 0, 4).reshape(heads, h*w, b*c)).view(heads, h, w, b, c).permute(3, 1, 2, 0, 4)
+    y = (matrix @ x).view(heads, h, w, b, -1).permute(3, 1, 2, 0, 4)
+    return y[...,:-1].flatten(-2),y[...,-1]
 
 def conv_mean(
     k:Tensor,                     # Keys, `(b, h*w, heads)`
@@ -345,17 +352,15 @@ def conv_mean(
     k,v,keep = (t if t is None else t.unflatten(1, grid) for t in prepare(k, v, key_padding_mask))
     before,after = ([min(side, size-1) for size in grid] for side in (s//2, s-1-s//2))  # what of the kernel can meet the grid
     w = w.to(k)[:,s//2-before[0]:s//2+after[0]+1,s//2-before[1]:s//2+after[1]+1]
-    far = torch.tensor(0. if connect and any(min(sides) < size-1 for size,sides in zip(grid, zip(before, after))) else -math.inf).to(k)
-    top,span = row_span(torch.cat([w.flatten(1), far.expand(heads, 1)], dim=1))
-    form = _by_matmul if matmul else _by_convolution
-    def sums(k, v, w, top, far):
+    outside = connect and any(max(0, size - 1 - side) for size,sides in zip(grid, zip(before, after)) for side in sides)
+    top,span = row_span(F.pad(w.flatten(1), (0, 1)) if outside else w.flatten(1))
+    def sums(k, v, w, top):
         e = (k - k.detach().amax(dim=(1,2), keepdim=True)).exp()
         if keep is not None: e = e*keep.to(e)
-        e,p,p_far = e[...,None],(w - top[...,None]).exp(),(far - top[...,None]).exp()
-        x = torch.cat([e*v.unflatten(-1, (heads, -1)), e], dim=-1)
-        y = form(x, p, p_far if form is _by_matmul else p_far[:,0], before, after)
-        return divide(y[...,:-1], y[...,-1:]).flatten(-2),
-    return in_precision(sums, span, k, v, w, top, far)[0].flatten(1, 2).to(wanted)
+        p,p_far = (w - top[...,None]).exp(),(-top[...,None]).exp() if outside else None
+        total,weight = (_by_matmul if matmul else _by_convolution)(e.repeat_interleave(v.shape[-1]//heads, dim=-1)*v, e, p, p_far, before, after)
+        return (total.unflatten(-1, (heads, -1))/above_zero(weight, keep)[...,None]).flatten(-2),
+    return in_precision(sums, span, k, v, w, top)[0].flatten(1, 2).to(wanted)
 
 # %% ../nbs/13_aft.ipynb #c1e36aa2
 class AFTConv(_Windowed, _AFT):

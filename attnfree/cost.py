@@ -164,7 +164,7 @@ def attention_case(
     kinds = {'inference': lambda model: inference(model, images), 'training step': lambda model: training_step(model, images, targets)}
     return {setting: {code: kind(timm.create_model(name)) for code,name in names.items()} for setting,kind in kinds.items()}
 
-# %% ../nbs/23_cost.ipynb #c63db879
+# %% ../nbs/23_cost.ipynb #7c5727ef
 def _operator_case(n, dim, batch, codes):
     "Functions by name for `n` tokens: attention first, then `codes`, each from q, k, v and biases to mixed tokens; all forward and backward."
     q,k,v,arriving = (torch.randn(batch, n, dim, requires_grad=i < 3) for i in range(4))
@@ -187,7 +187,7 @@ def aft_case(
     w,conv = torch.randn(197, 197),lambda heads,matmul: (lambda q,k,v,w: q.sigmoid()*conv_mean(k[...,:heads], v, w, (14,14), matmul=matmul), torch.randn(heads, 11, 11))
     return {
         '197 tokens of 384': _operator_case(197, 384, batch, {'AFT-full': (_aft_full, w), 'AFT-full, compiled': (torch.compile(_aft_full, fullgraph=True, dynamic=False), w)}),
-        '197 tokens of 64, one image': _operator_case(197, 64, 1, {'AFT-full': (_aft_full, w), 'as printed': (_aft_broadcast, w)}),
+        '197 tokens of 384, with the formula as printed': _operator_case(197, 384, batch, {'AFT-full': (_aft_full, w), 'as printed': (_aft_broadcast, w)}),
         '196 tokens of 384': _operator_case(196, 384, batch, {'AFT-conv 11x11, 16 heads, matrices': conv(16, True), 'AFT-conv 11x11, 384 heads, convolution': conv(384, False)}),
         '1024 tokens of 256': _operator_case(1024, 256, max(1, batch//4), {'AFT-full, causal': (partial(_aft_full, causal=True), torch.randn(1024, 1024))}),
     }
