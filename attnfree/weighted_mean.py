@@ -93,20 +93,21 @@ def linear_scan(
         else: blocks[...,1:,:-1,:].addcmul_(gates[...,1:,:-1,:], blocks[...,:-1,-1:,:])
     return x
 
-# %% ../nbs/04_weighted_mean.ipynb #7735bc0f
+# %% ../nbs/04_weighted_mean.ipynb #b473d6ad
 def _units(k, v, keep):
     "Running maxima with the first one twice, `(..., n+1, d)`, and `exp(k - R)` times values and ones, `(2, ..., n, d)`."
     R = running_max(k)
     x = k.new_empty(2, *k.shape)
-    x[1] = (k - R).exp_() if keep is None else (k - R).exp_().mul_(keep)
-    x[0] = x[1]*v
+    torch.sub(k, R, out=x[1]).exp_()
+    if keep is not None: x[1] *= keep
+    torch.mul(x[1], v, out=x[0])
     return torch.cat([R[...,:1,:], R], dim=-2),x
 
 def _towards_sums(grad, mean, weight):
     "The gradients of the two sums of a mean, `(2, ..., n, d)`."
     z = grad.new_empty(2, *grad.shape)
-    z[0] = grad/weight
-    z[1] = -z[0]*mean
+    torch.div(grad, weight, out=z[0])
+    torch.mul(z[0], mean, out=z[1]).neg_()
     return z
 
 class _PrefixMean(torch.autograd.Function):
@@ -178,7 +179,7 @@ class _FullMean(torch.autograd.Function):
         gradients = in_precision(lambda *tensors: _full_gradients(*tensors, keep), span, grad.contiguous(), *tensors)
         return *gradients,None,None,None
 
-# %% ../nbs/04_weighted_mean.ipynb #2302b125
+# %% ../nbs/04_weighted_mean.ipynb #cc094d8e
 def _levels(n):
     "For every level its half `h`, and the parts of the sequence as first token, number of pairs and width of a pair."
     for h in (2**i for i in range((n-1).bit_length())):
@@ -206,17 +207,25 @@ def _widen(x, rows, before, after, h, part):
 
 def _product(w, x): return w*x if w.shape[-1] == 1 else w @ x
 
-# %% ../nbs/04_weighted_mean.ipynb #fedf0824
+def _pieces(x, *tensors):
+    "`x` and `tensors`, `(..., blocks, size, d)`, in pieces of some blocks that fit into a processor's cache together; elsewhere in one."
+    whole = torch.compiler.is_compiling() or x.device.type != 'cpu'
+    blocks = x.shape[-3] if whole else max(1, 2**20//(x.numel()//x.shape[-3]))
+    return zip(*(t.split(blocks, dim=-3) for t in (x, *tensors)))
+
+# %% ../nbs/04_weighted_mean.ipynb #327edfa6
 def _blocks(k, v, w, keep):
     "Maxima before and after each token, and units, cut into the blocks of `w`, `(..., blocks, size, d)`."
     R,x = _units(k, v, keep if keep is None else keep.to(k))
     return tuple(t.unflatten(-2, w.shape[-3:-1]) for t in (R[...,:-1,:], R[...,1:,:], x))
 
-def _block_before(p, x):
-    "The weights for the block before, for all blocks of `x` in one row but the first; those that would reach into another sequence are 0."
+def _block_before(p, batch):
+    "The weights for the block before, for all blocks but the first, sequence after sequence; those that would reach into another sequence are 0."
     p = p[...,:p.shape[-2]].clone()
     p[:,0] = 0
-    return p.repeat(2*x.shape[1], 1, 1, 1).flatten(0, 1)[1:]
+    return p.repeat(batch, 1, 1, 1).flatten(0, 1)[1:]
+
+def _rows(t): return t.flatten(0, 2)  # all blocks of all sequences in one row
 
 def _blocks_before(x, before, after):
     "For every block from the third: the sums over all blocks up to the second before it, in units of the end of the one before."
@@ -229,15 +238,15 @@ def _causal_sums(k, v, w, top, far, keep):
     p,(before,after,x) = (w - top).exp(),_blocks(k, v, w, keep)
     own,gate = p[...,-size:],(before - after).exp_()
     y = own.diagonal(dim1=-2, dim2=-1)[...,None]*x
-    for h,part in _levels(size):
-        y_second = _halves(y, h, part)[1]
-        y_second.addcmul_(_product(_lower_left(own, h, part), _halves(x, h, part)[0]), _halves(gate, h, part)[1])
-        _widen(x, gate, before, after, h, part)
+    for x_,y_,gate_,own_,*R in _pieces(x, y, gate, own, before, after):
+        for h,part in _levels(size):
+            w_part,gate_second = _lower_left(own_, h, part).contiguous(),_halves(gate_, h, part)[1]
+            for first,second in zip(_halves(x_, h, part)[0], _halves(y_, h, part)[1]): second.addcmul_(_product(w_part, first), gate_second)
+            _widen(x_, gate_, *R, h, part)
     if x.shape[-3] > 1:
-        row = x.flatten(0, 3)
-        earlier = F.pad(_block_before(p, x) @ row[:-1], (0, 0, 0, 0, 1, 0)).view_as(x)
-        if x.shape[-3] > 2: earlier[...,2:,:,:].addcmul_((far - top[...,0]).exp()[:,2:,:,None], _blocks_before(x, before, after)[0][...,None,:])
-        y.addcmul_(earlier, gate)
+        p_before = _block_before(p, len(k))
+        for sums,rows in zip(x, y): _rows(rows)[1:].addcmul_(p_before @ _rows(sums)[:-1], _rows(gate)[1:])
+    if x.shape[-3] > 2: y[...,2:,:,:].addcmul_((far - top[...,0]).exp()[:,2:,:,None]*gate[...,2:,:,:], _blocks_before(x, before, after)[0][...,None,:])
     total,weight = y.flatten(-3, -2)
     weight = above_zero(weight, keep)
     return total/weight,weight.clone()
@@ -253,17 +262,21 @@ def _causal_gradients(grad, k, v, w, top, far, mean, weight, keep):
     dp_own.diagonal(dim1=-2, dim2=-1).copy_((z[0]*x[0]).addcmul_(z[1], x[1]).sum(dim=(0,-1)))
     dx = own.diagonal(dim1=-2, dim2=-1)[...,None]*x[1]*z
     z *= (before - after).exp_()
-    for h,part in _levels(size):
-        first,rows,p_part = _halves(x, h, part)[0],_halves(z, h, part)[1],_lower_left(own, h, part)
-        dx_first = _halves(dx, h, part)[0]
-        dx_first.addcmul_(_product(p_part.mT, rows), first[1])
-        _lower_left(dp_own, h, part).add_((rows @ first.mT).sum(dim=(0,1)))
-        _widen(x, z, before, after, h, part)
+    for x_,z_,dx_,own_,dp_,*R in _pieces(x, z, dx, own, dp_own, before, after):
+        for h,part in _levels(size):
+            w_part,dw_part = _lower_left(own_, h, part).mT.contiguous(),_lower_left(dp_, h, part)
+            first,rows,dx_first = _halves(x_, h, part)[0],_halves(z_, h, part)[1],_halves(dx_, h, part)[0]
+            for i in range(2):
+                dx_first[i].addcmul_(_product(w_part, rows[i]), first[1])
+                dw_part += (rows[i] @ first[i].mT).sum(dim=0)
+            _widen(x_, z_, *R, h, part)
     if x.shape[-3] > 1:
-        sums,rows = x.flatten(0, 3)[:-1],z.flatten(0, 3)[1:]
-        dx[...,:-1,:,:] += (F.pad(_block_before(p, x).mT @ rows, (0, 0, 0, 0, 0, 1)).view_as(x)*x[1])[...,:-1,:,:]
-        dp_before = F.pad(rows @ sums.mT, (0, 0, 0, 0, 1, 0)).unflatten(0, x.shape[:4]).sum(dim=(0,1))
-        dp[:,1:,:,:size] = dp_before[:,1:]
+        p_before,dp_before = _block_before(p, len(k)).mT,0
+        for i in range(2):
+            rows,sums = _rows(z[i])[1:],_rows(x[i])[:-1]
+            _rows(dx[i])[:-1].addcmul_(p_before @ rows, _rows(x[1])[:-1])
+            dp_before = dp_before + rows @ sums.mT
+        dp[:,1:,:,:size] = F.pad(dp_before, (0, 0, 0, 0, 1, 0)).unflatten(0, x.shape[1:4]).sum(dim=0)[:,1:]
         if x.shape[-3] > 2:
             p_far,step = (far - top[...,0]).exp(),_blocks_before(x, before, after)[1]
             back = torch.zeros_like(x[...,0,:])
