@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['draw_run', 'train', 'option', 'attnfree_train']
 
-# %% ../nbs/33_train.ipynb #eca5c841
+# %% ../nbs/33_train.ipynb #9193e378
 import shlex,signal
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +17,7 @@ from fastai.data.core import DataLoaders
 from fastai.torch_core import set_seed
 import fastcore.script
 from fastcore.script import call_parse
+from .aft import AFTConv
 from .backbone import Backbone
 from .callbacks import RunLog,evaluated_model
 from .checkpoint import Checkpoint,TrainingStopped,load_state
@@ -26,9 +27,9 @@ from .loader import loader_speed
 from .processes import join_processes,rank_and_world
 from .recipes import RECIPES,default_recipe,parse_settings,recipe as settings_of,recipe_table
 from .vision import create_model
-from .visualise import plot_curves,plot_hidden_filters,plot_influence,plot_reach,plot_spatial_weights
+from .visualise import plot_curves,plot_hidden_filters,plot_influence,plot_kernels,plot_keys,plot_reach,plot_spatial_weights
 
-# %% ../nbs/33_train.ipynb #eb5d79a8
+# %% ../nbs/33_train.ipynb #ca5fc136
 def draw_run(
     run:str|Path,    # Run folder with a `metrics.csv`
     model:Backbone,  # The trained network
@@ -38,7 +39,8 @@ def draw_run(
     images = dls.valid.one_batch()[0][:4].to(next(model.parameters()).device)
     pictures = dict(curves=plot_curves(pd.read_csv(Path(run)/'metrics.csv')), influence=plot_influence(model, images))
     mixer = model.body.blocks[0].mixer
-    if hasattr(mixer, 'spatial_weights'): pictures |= dict(spatial_weights=plot_spatial_weights(model), reach=plot_reach(model))
+    if isinstance(mixer, AFTConv): pictures |= dict(kernels=plot_kernels(model), keys=plot_keys(model, images))
+    elif hasattr(mixer, 'spatial_weights'): pictures |= dict(spatial_weights=plot_spatial_weights(model), reach=plot_reach(model))
     if hasattr(mixer, 'hidden_filters'): pictures['hidden_filters'] = plot_hidden_filters(model)
     for name,figure in pictures.items(): figure.savefig(Path(run)/f'{name}.png', dpi=100)
     return [f'{name}.png' for name in pictures]
@@ -102,7 +104,7 @@ def option(
     "A parameter that argparse shall treat in its own way, for fastcore 1 and 2."
     return fastcore.script.Param(about, kind, **how) if hasattr(fastcore.script, 'Param') else Annotated[kind, about, how]
 
-# %% ../nbs/33_train.ipynb #4363a1c4
+# %% ../nbs/33_train.ipynb #2a2880bc
 def _given(settings, **named):
     "The settings from --set and from the options that are short for it."
     given = parse_settings(settings or [])
@@ -161,7 +163,7 @@ def _train(recipe, data, settings, model, path, epochs, out, resume, workers, ev
     last,bad = metrics.iloc[-1],int(dls.train.bad.sum() + dls.valid.bad.sum())
     say(f"\n{'model':26}{'data':10}{'epochs':>7}{'valid loss':>12}{'accuracy':>10}\n{wanted['model']:26}{wanted['data']:10}{len(metrics):>7}{last.valid_loss:>12.4f}{last.accuracy:>10.2%}")
     if bad: say(f"{bad} images could not be read and were skipped")
-    picture = run/('spatial_weights.png' if (run/'spatial_weights.png').exists() else 'influence.png')
+    picture = next((run/name for name in ('spatial_weights.png', 'kernels.png') if (run/name).exists()), run/'influence.png')
     say(f"\nThe run is in {run}; what was learned is drawn in {picture}")
     return run
 
