@@ -433,7 +433,7 @@ def kernel_entropy_loss(
     if not kernels: raise ValueError(f"model: {type(model).__name__} has no AFTConv layer, whose kernels could be made sparse")
     return sum(-(w.softmax(dim=1)*w.log_softmax(dim=1)).sum() for w in kernels)
 
-# %% ../nbs/16_aft_sparse.ipynb #a83672f5
+# %% ../nbs/16_aft_sparse.ipynb #a71f1412
 def _others(x):
     "For every place the sum over all other places, `(b, h, w, c)`, of positive terms only."
     rows = x.sum(dim=2, keepdim=True)
@@ -465,7 +465,7 @@ def index_mean(
     def looked_up(t):
         t = t.unflatten(2, (heads, -1))
         return t.gather(1, index[None,...,None].expand(t.shape))*inside[...,None].to(t)
-    lowers = torch.compiler.is_compiling() or bool((bias < 0).any())
+    lowers = torch.compiler.is_compiling() or bias.is_meta or bool((bias < 0).any())
     def sums(k, v, logits, top):
         e = (k - k.detach().amax(dim=1, keepdim=True)).exp()
         if keep is not None: e = e*keep.to(e)

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['CASES', 'cost', 'cost_table', 'seconds', 'compare', 'inference', 'training_step', 'forward_backward', 'Figure2Branch',
-           'ff_case', 'attention_case', 'aft_case', 'aft_causal_case', 'aft_vision_case', 'bench']
+           'ff_case', 'attention_case', 'aft_case', 'aft_causal_case', 'aft_vision_case', 'aft_lookup_case', 'bench']
 
-# %% ../nbs/23_cost.ipynb #80475270
+# %% ../nbs/23_cost.ipynb #c425b288
 import platform,re
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -20,7 +20,7 @@ from torch import nn,Tensor
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 import attnfree.vision
-from .aft import conv_mean
+from .aft import AFTConvGumbel,conv_mean
 from .block import MixerBlock
 from .ff import FeedForwardMixer
 from .weighted_mean import band_mean,full_mean,plain_mean
@@ -164,7 +164,7 @@ def attention_case(
     kinds = {'inference': lambda model: inference(model, images), 'training step': lambda model: training_step(model, images, targets)}
     return {setting: {code: kind(timm.create_model(name)) for code,name in names.items()} for setting,kind in kinds.items()}
 
-# %% ../nbs/23_cost.ipynb #7c5727ef
+# %% ../nbs/23_cost.ipynb #5afa7d02
 def _operator_case(n, dim, batch, codes):
     "Functions by name for `n` tokens: attention first, then `codes`, each from q, k, v and biases to mixed tokens; all forward and backward."
     q,k,v,arriving = (torch.randn(batch, n, dim, requires_grad=i < 3) for i in range(4))
@@ -208,8 +208,19 @@ def aft_vision_case(
     images = torch.randn(batch, 3, 224, 224)
     return {'inference': {name.removeprefix('attnfree_'): inference(timm.create_model(name), images) for name in names}}
 
-# %% ../nbs/23_cost.ipynb #47239b20
-CASES = {'ff': ff_case, 'attention': attention_case, 'aft': aft_case, 'aft_causal': aft_causal_case, 'aft_vision': aft_vision_case}
+def aft_lookup_case(
+    batch:int=16, # Images at once
+)->dict:          # Setting: functions by name, the baseline first
+    "AFT-conv with one place per head on 14 x 14 tokens of 384 channels, inference of the mean: convolution and lookup."
+    def functions(window):
+        conv,k,v = AFTConvGumbel(384, (14,14), heads=384, window=window).eval(),torch.randn(batch, 196, 384),torch.randn(batch, 196, 384)
+        with torch.no_grad(): conv.gain.fill_(1); conv.shift.fill_(1)
+        timed = torch.inference_mode()
+        return {'convolution': timed(lambda: conv_mean(k, v, conv.biases(), (14,14))), 'lookup': timed(lambda: conv.mean(k, v))}
+    return {f'window {window}': functions(window) for window in (11, 15, 25)}
+
+# %% ../nbs/23_cost.ipynb #18ae6638
+CASES = {'ff': ff_case, 'attention': attention_case, 'aft': aft_case, 'aft_causal': aft_causal_case, 'aft_vision': aft_vision_case, 'aft_lookup': aft_lookup_case}
 
 @contextmanager
 def _threads(number):

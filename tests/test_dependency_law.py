@@ -71,11 +71,18 @@ def test_law_can_be_broken(tmp_path, name, source, complaint):
     assert (len(found) == 1 and complaint in found[0]) if complaint else not found
 
 
-def test_every_notebook_below_50_is_a_module_and_no_other_module_exists():
+def test_every_notebook_below_50_exports_into_one_module_and_no_other_module_exists():
     exporting = {}
     for path in notebooks():
-        names = [m[1] for _, source in code_cells(path) for m in re.finditer(r'^#\|\s*default_exp\s+(\S+)', source, re.MULTILINE)]
-        if names: exporting[path.name] = names
-    assert exporting == {p.name: [p.stem[3:]] for p in notebooks() if number(p) < 50}
+        default = [m[1] for _, source in code_cells(path) for m in re.finditer(r'^#\|\s*default_exp\s+(\S+)', source, re.MULTILINE)]
+        named = {m[1] for _, source in code_cells(path) for m in re.finditer(r'^#\|\s*export +(\S+)', source, re.MULTILINE)}
+        if default or named: exporting[path.name] = (default, named)
     modules = {p.stem for p in (ROOT/'attnfree').glob('*.py') if not p.name.startswith('_')}
-    assert modules == {p.stem[3:] for p in notebooks() if number(p) < 50}
+    first = {default[0]: name for name, (default, _) in exporting.items() if default}
+    assert modules == set(first)
+    for path in notebooks():
+        if number(path) >= 50: assert path.name not in exporting
+        else:  # a module of its own name, or more of the module of an earlier notebook whose name its own begins with
+            default, named = exporting[path.name]
+            assert (default, named) == ([path.stem[3:]], set()) or (not default and len(named) == 1), path.name
+            for module in named: assert first[module] < path.name and path.stem[3:].startswith(f'{module}_')
