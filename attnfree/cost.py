@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['CASES', 'cost', 'cost_table', 'seconds', 'compare', 'inference', 'training_step', 'forward_backward', 'Figure2Branch',
-           'ff_case', 'attention_case', 'aft_case', 'aft_causal_case', 'aft_vision_case', 'aft_lookup_case', 'bench']
+           'ff_case', 'attention_case', 'aft_case', 'aft_causal_case', 'aft_vision_case', 'aft_lookup_case',
+           'aft_decode_case', 'bench']
 
-# %% ../nbs/23_cost.ipynb #c425b288
+# %% ../nbs/23_cost.ipynb #7d8c6bd8
 import platform,re
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -20,7 +21,7 @@ from torch import nn,Tensor
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 import attnfree.vision
-from .aft import AFTConvGumbel,conv_mean
+from .aft import AFTConv,AFTConvGumbel,AFTFull,AFTLocal,AFTSimple,conv_mean
 from .block import MixerBlock
 from .ff import FeedForwardMixer
 from .weighted_mean import band_mean,full_mean,plain_mean
@@ -164,7 +165,7 @@ def attention_case(
     kinds = {'inference': lambda model: inference(model, images), 'training step': lambda model: training_step(model, images, targets)}
     return {setting: {code: kind(timm.create_model(name)) for code,name in names.items()} for setting,kind in kinds.items()}
 
-# %% ../nbs/23_cost.ipynb #5afa7d02
+# %% ../nbs/23_cost.ipynb #289c36bf
 def _operator_case(n, dim, batch, codes):
     "Functions by name for `n` tokens: attention first, then `codes`, each from q, k, v and biases to mixed tokens; all forward and backward."
     q,k,v,arriving = (torch.randn(batch, n, dim, requires_grad=i < 3) for i in range(4))
@@ -192,13 +193,17 @@ def aft_case(
         '1024 tokens of 256': _operator_case(1024, 256, max(1, batch//4), {'AFT-full, causal': (partial(_aft_full, causal=True), torch.randn(1024, 1024))}),
     }
 
+def _causal_codes(n):
+    "The causal means that are compared, for `n` tokens."
+    def simple(q, k, v): return q.sigmoid()*plain_mean(k, v, causal=True)
+    def local(q, k, v, band): return q.sigmoid()*band_mean(k, v, band, 31)
+    return {'AFT-simple, causal': (simple,), 'AFT-local 32, causal': (local, torch.randn(1, n, 32))}
+
 def aft_causal_case(
     batch:int=1, # Sequences at once
 )->dict:         # Setting: functions by name, the baseline first
     "Causal AFT-simple and AFT-local (window 32) as operators, forward and backward, beside causal attention, for growing lengths."
-    def simple(q, k, v): return q.sigmoid()*plain_mean(k, v, causal=True)
-    def local(q, k, v, band): return q.sigmoid()*band_mean(k, v, band, 31)
-    return {f'{n} tokens of 256': _operator_case(n, 256, batch, {'AFT-simple, causal': (simple,), 'AFT-local 32, causal': (local, torch.randn(1, n, 32))}) for n in (1024, 4096, 16384)}
+    return {f'{n} tokens of 256': _operator_case(n, 256, batch, _causal_codes(n)) for n in (1024, 4096, 16384)}
 
 def aft_vision_case(
     batch:int=16, # Images at once
@@ -219,8 +224,22 @@ def aft_lookup_case(
         return {'convolution': timed(lambda: conv_mean(k, v, conv.biases(), (14,14))), 'lookup': timed(lambda: conv.mean(k, v))}
     return {f'window {window}': functions(window) for window in (11, 15, 25)}
 
-# %% ../nbs/23_cost.ipynb #18ae6638
-CASES = {'ff': ff_case, 'attention': attention_case, 'aft': aft_case, 'aft_causal': aft_causal_case, 'aft_vision': aft_vision_case, 'aft_lookup': aft_lookup_case}
+def aft_decode_case(
+    batch:int=1, # Sequences at once
+)->dict:         # Setting: functions by name, the baseline first
+    "Generating 20 tokens with a state, early and late in a sequence, 256 channels."
+    def functions(mixer):
+        mixer,x = mixer(256, (3072,), causal=True).eval(),torch.randn(batch, 256)
+        @torch.inference_mode()
+        def tokens(state, count=20):
+            for _ in range(count): _,state = mixer.step(x, state)
+            return state
+        states = {position: tokens(mixer.start(batch), position) for position in (10, 3000)}
+        return {f'position {position}': partial(tokens, state) for position,state in states.items()}
+    return {mixer.__name__: functions(mixer) for mixer in (AFTSimple, AFTLocal, AFTConv, AFTFull)}
+
+# %% ../nbs/23_cost.ipynb #d9ab8aa9
+CASES = {'ff': ff_case, 'attention': attention_case, 'aft': aft_case, 'aft_causal': aft_causal_case, 'aft_vision': aft_vision_case, 'aft_lookup': aft_lookup_case, 'aft_decode': aft_decode_case}
 
 @contextmanager
 def _threads(number):
