@@ -302,7 +302,7 @@ class AFTLocal(_Windowed, AFTFull):
         for name in self.no_weight_decay(): setattr(self, name, nn.Parameter(resample_tokens(getattr(self, name), 0, self.grid, grid)))
         if self.rank is not None: self.reach = [min(self.window, g) for g in grid]
 
-# %% ../nbs/13_aft.ipynb #55ad7b3e
+# %% ../nbs/16_aft_conv.ipynb #ccd7beca
 def _outside(size, before, after, like):
     "1 where place j is outside of the window around place i, `(size, size)`."
     offset = torch.arange(size, device=like.device) - torch.arange(size, device=like.device)[:,None]
@@ -362,7 +362,7 @@ def conv_mean(
         return (total.unflatten(-1, (heads, -1))/above_zero(weight, keep)[...,None]).flatten(-2),
     return in_precision(sums, span, k, v, w, top)[0].flatten(1, 2).to(wanted)
 
-# %% ../nbs/13_aft.ipynb #c1e36aa2
+# %% ../nbs/16_aft_conv.ipynb #1dfd9c93
 class AFTConv(_Windowed, _AFT):
     "AFT with one kernel of position biases for each head, the same at all places (Zhai et al. 2021, Eqs. 5, 6 and 8)."
     def __init__(self,
@@ -424,7 +424,7 @@ class AFTConv(_Windowed, _AFT):
         "The position biases: the paper decays the weights of linear layers only."
         return {'w', 'gain', 'shift'} if self.reparameterised else {'w'}
 
-# %% ../nbs/16_aft_sparse.ipynb #4eccfab8
+# %% ../nbs/17_aft_sparse.ipynb #4eccfab8
 def kernel_entropy_loss(
     model:nn.Module, # Any network; its AFTConv layers count
 )->Tensor:           # One number, in nats
@@ -433,7 +433,7 @@ def kernel_entropy_loss(
     if not kernels: raise ValueError(f"model: {type(model).__name__} has no AFTConv layer, whose kernels could be made sparse")
     return sum(-(w.softmax(dim=1)*w.log_softmax(dim=1)).sum() for w in kernels)
 
-# %% ../nbs/16_aft_sparse.ipynb #a71f1412
+# %% ../nbs/17_aft_sparse.ipynb #a71f1412
 def _others(x):
     "For every place the sum over all other places, `(b, h, w, c)`, of positive terms only."
     rows = x.sum(dim=2, keepdim=True)
