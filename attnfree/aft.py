@@ -57,7 +57,7 @@ class _AFT(nn.Module):
 
     def _resample(self, grid): pass
 
-# %% ../nbs/13_aft.ipynb #bb2374cf
+# %% ../nbs/13_aft.ipynb #ba653f95
 def add_token(
     state:tuple, # Maximum of the keys, sum of weighted values, sum of weights in units of `exp(maximum)`, each `(b, d)`
     k:Tensor,    # Key of one more token, `(b, d)`
@@ -69,8 +69,13 @@ def add_token(
     old_scale,scale = (top - new).exp(),(k - new).exp()
     return new,old_scale*total + scale*v,old_scale*weight + scale
 
+def _zeros(mixer, *shape):
+    "Zeros for a state, `(*shape, d)`, in at least float32: sums in half precision would lose digits with every token."
+    dtype = torch.promote_types(mixer.out.weight.dtype, torch.float32)
+    return torch.zeros(*shape, mixer.channels[2], dtype=dtype, device=mixer.out.weight.device)
+
 class AFTSimple(_AFT):
-    "AFT without position biases: all tokens read one weighted mean (Zhai et al. 2021, Eq. 2 with w = 0)."
+    "AFT without position biases: all tokens read one weighted mean (Zhai et al. 2021, Eq. 5)."
     def __init__(self,
         dim:int,             # Channels per token
         grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
@@ -93,7 +98,7 @@ class AFTSimple(_AFT):
         batch:int, # Sequences side by side
     )->tuple:      # Maximum of the keys and the two sums, each `(b, d)`
         "The state before the first token."
-        zeros = self.out.weight.new_zeros(batch, self.channels[2])
+        zeros = _zeros(self, batch)
         return torch.full_like(zeros, torch.finfo(zeros.dtype).min),zeros,zeros.clone()
 
     def step(self,
@@ -103,9 +108,9 @@ class AFTSimple(_AFT):
         "One token of the causal form, in constant time."
         q,k,v = self.qkv(x_t).split(self.channels, dim=-1)
         state = add_token(state, k, v)
-        return self._finish(q, state[1]/state[2], v),state
+        return self._finish(q, (state[1]/state[2]).to(v.dtype), v),state
 
-# %% ../nbs/13_aft.ipynb #4a245ae4
+# %% ../nbs/13_aft.ipynb #bc866f2f
 class AFTFull(_AFT):
     "AFT with a learned bias for each pair of tokens (Zhai et al. 2021, Eq. 2, factorised as in Eq. 7)."
     def __init__(self,
@@ -141,7 +146,7 @@ class AFTFull(_AFT):
         batch:int, # Sequences side by side
     )->tuple:      # Keys and values, `(b, 0, d)`
         "The state before the first token."
-        return (self.out.weight.new_zeros(batch, 0, self.channels[2]),)*2
+        return (_zeros(self, batch, 0),)*2
 
     def step(self,
         x_t:Tensor,  # One token of each sequence, `(b, d)`
@@ -152,14 +157,15 @@ class AFTFull(_AFT):
         keys,values = (torch.cat([old, new[:,None]], dim=1) for old,new in zip(state, (k, v)))
         n = keys.shape[1]
         row = self.biases(n)[-1:] if self.rank is None else self.u[n-1:n] @ self.v[:n].T
-        return self._finish(q, self._row_mean(keys, values, row), v),(keys, values)
+        return self._finish(q, self._row_mean(keys, values, row.to(keys)).to(v.dtype), v),(keys, values)
 
     def _row_mean(self, keys, values, row):
         "The mean for one row of biases, `(1, n)`."
         def sums(k, v, w, top):
             e = (k - k.amax(dim=1, keepdim=True)).exp()*(w - top).exp()[...,None]
             return (e*v).sum(dim=1)/e.sum(dim=1),
-        return in_precision(sums, (parts := row_span(row))[1], keys, values, row, parts[0])[0]
+        top,span = row_span(row)
+        return in_precision(sums, span, keys, values, row, top)[0]
 
     def spatial_weights(self)->Tensor: # `(1, n, n)`, prefix first; row t is what token t reads with
         "The position biases, before exp."
@@ -174,7 +180,7 @@ class AFTFull(_AFT):
             for axis in range(2 if self.rank is None else 1):
                 setattr(self, name, nn.Parameter(resample_tokens(getattr(self, name), axis, self.grid, grid, self.prefix)))
 
-# %% ../nbs/13_aft.ipynb #4ad8c2f8
+# %% ../nbs/13_aft.ipynb #1c4da49f
 def factors_to_band(
     u:Tensor,  # Factor of the rows, `(n, rank)`
     v:Tensor,  # Factor of the columns, `(n, rank)`
@@ -194,9 +200,9 @@ class _Windowed:
     "Generation with a window: the tokens in it one by one, all earlier ones as two sums."
     def start(self,
         batch:int, # Sequences side by side
-    )->tuple:      # Tokens seen, keys and values in the window, and of the tokens before it the maximum of the keys and two sums
+    )->tuple:      # Tokens seen, `()`; keys and values in the window, `(b, left, d)`; of the tokens before it the maximum of the keys and two sums, `(b, d)`
         "The state before the first token."
-        zeros,left = self.out.weight.new_zeros(batch, self.channels[2]),self._left()
+        zeros,left = _zeros(self, batch),self._left()
         lowest = torch.full_like(zeros, torch.finfo(zeros.dtype).min)
         return (torch.zeros((), dtype=torch.long, device=zeros.device),lowest[:,None].repeat(1, left, 1),zeros[:,None].repeat(1, left, 1),lowest,zeros,zeros.clone())
 
@@ -216,7 +222,7 @@ class _Windowed:
         top,span = row_span(w)
         mean, = in_precision(self._window_sums, span, keys, values, w, top, *before)
         before = [torch.where(position >= left, new, old) for new,old in zip(add_token(before, keys[:,0], values[:,0]), before)]
-        return self._finish(q, mean, v),(position+1, keys[:,1:], values[:,1:], *before)
+        return self._finish(q, mean.to(v.dtype), v),(position+1, keys[:,1:], values[:,1:], *before)
 
     @staticmethod
     def _window_sums(keys, values, w, top, highest, total, weight):
@@ -362,9 +368,9 @@ def conv_mean(
         return (total.unflatten(-1, (heads, -1))/above_zero(weight, keep)[...,None]).flatten(-2),
     return in_precision(sums, span, k, v, w, top)[0].flatten(1, 2).to(wanted)
 
-# %% ../nbs/16_aft_conv.ipynb #1dfd9c93
+# %% ../nbs/16_aft_conv.ipynb #f03e2aa2
 class AFTConv(_Windowed, _AFT):
-    "AFT with one kernel of position biases for each head, the same at all places (Zhai et al. 2021, Eqs. 5, 6 and 8)."
+    "AFT with one kernel of position biases for each head, the same at all places (Zhai et al. 2021, Eqs. 6 and 8)."
     def __init__(self,
         dim:int,                     # Channels per token
         grid:tuple[int,...],         # Token grid, `(h, w)` or `(n,)`
@@ -433,7 +439,7 @@ def kernel_entropy_loss(
     if not kernels: raise ValueError(f"model: {type(model).__name__} has no AFTConv layer, whose kernels could be made sparse")
     return sum(-(w.softmax(dim=1)*w.log_softmax(dim=1)).sum() for w in kernels)
 
-# %% ../nbs/17_aft_sparse.ipynb #a71f1412
+# %% ../nbs/17_aft_sparse.ipynb #52434c45
 def _others(x):
     "For every place the sum over all other places, `(b, h, w, c)`, of positive terms only."
     rows = x.sum(dim=2, keepdim=True)
@@ -483,14 +489,14 @@ class AFTConvGumbel(AFTConv):
     temperature = 0.5  # of the Gumbel-softmax samples, as in the paper
 
     def biases(self)->Tensor: # `(heads, s, s)`
-        "The position biases by offset: in training times a sample, otherwise the largest of each head alone."
+        "The position biases by offset: in training the kernel times a sample, otherwise the largest of each head alone."
         w = super().biases().flatten(1)
         if self.training: chosen = F.gumbel_softmax(w, tau=self.temperature, dim=1)
         else: chosen = F.one_hot(w.argmax(dim=1), w.shape[1]).to(w)
         return (w*chosen).view_as(self.w)
 
     def place(self)->tuple: # Biases, `(heads,)`, and offsets, `(heads, 2)`
-        "The one bias of each head, and its place relative to the token that reads."
+        "The one bias of each head, and its place relative to the token that reads; on an image grid."
         w = super().biases().flatten(1)
         bias,index = w.max(dim=1)
         return bias,torch.stack([index//self.window, index % self.window], dim=1) - self.window//2

@@ -26,11 +26,11 @@ def dense_mean(
     weights = logits.softmax(dim=2)
     return (weights*v[:,None]).sum(dim=2),(weights*v[:,None].abs()).sum(dim=2)
 
-# %% ../nbs/04_weighted_mean.ipynb #44ecf5c4
+# %% ../nbs/04_weighted_mean.ipynb #b7d08a40
 def row_span(
-    w:Tensor,     # Logarithms of weights, `(..., n, m)`, minus infinity where a row sees nothing
-)->tuple:         # The largest entry of each row, `(..., n, 1)`, and by how much the visible entries of one row differ at most
-    "What a row of position biases needs: its maximum, and the span that decides about precision; raises `ValueError` if that is above 600."
+    w:Tensor,     # Logarithms of weights, `(..., n, m)`, minus infinity where a row does not see a token
+)->tuple:         # The largest entry of each row, `(..., n, 1)`, and one number: the most by which visible entries of one row differ
+    "What a row of position biases needs: its maximum, and the span that decides about precision; raises `ValueError` if that is above 600, except in a compiled graph."
     w = w.detach()
     top = w.amax(dim=-1, keepdim=True)
     span = (top - w.masked_fill(w == -math.inf, math.inf).amin(dim=-1, keepdim=True)).max()
@@ -40,7 +40,7 @@ def row_span(
 
 def in_precision(
     function,        # Of `tensors`, returns a tuple of tensors
-    span:Tensor,     # From `row_span`
+    span:Tensor,     # From row_span
     *tensors:Tensor, # In float32 or float64
 )->tuple:            # What `function` returns, in the precision of the first tensor
     "`function` of `tensors` as they are, or in float64 where the `span` of the biases is above 50; never in half precision."
@@ -54,13 +54,13 @@ def in_precision(
         if device == 'mps': raise ValueError(f"w: the biases of one row span {span:.0f}, but this device has no float64: only spans up to 50 are exact here")
         return tuple(y.to(kept) for y in function(*(t.double() for t in tensors)))
 
-# %% ../nbs/04_weighted_mean.ipynb #7b208253
+# %% ../nbs/04_weighted_mean.ipynb #84fd2864
 def prepare(
     k:Tensor,                # Keys, `(b, n, d)`
     v:Tensor,                # Values, `(b, n, d)`
     key_padding_mask:Tensor, # `True` where a token is padding, `(b, n)`, or `None`
 )->tuple:                    # Keys and values in float32 or float64, and a factor `(b, n, 1)` that is 0 for padding, or `None`
-    "Make keys and values fit for sums; raises `ValueError` for whole numbers and for a mask of another shape."
+    "Make keys and values fit for sums; raises `ValueError` for whole numbers and for a mask of another shape or dtype."
     for name,t in (('k', k), ('v', v)):
         if not t.is_floating_point(): raise ValueError(f"{name} has dtype {t.dtype}: give floating-point tokens")
     k,v = (t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in (k, v))
@@ -70,8 +70,8 @@ def prepare(
     return k.masked_fill(key_padding_mask[...,None], torch.finfo(k.dtype).min),v,(~key_padding_mask[...,None]).to(k)
 
 def above_zero(
-    weight:Tensor, # Sums of weights, `(b, n, d)`
-    keep:Tensor,   # From `prepare`: `None` if there is no padding
+    weight:Tensor, # Sums of weights, of any shape
+    keep:Tensor,   # From prepare: `None` if there is no padding
 )->Tensor:         # The same, with 1 for a row that sees nothing but padding
     "A sum of weights that can be divided by; only padding makes one 0."
     return weight if keep is None else torch.where(weight == 0, 1, weight)
@@ -108,7 +108,7 @@ def linear_scan(
         else: blocks[...,1:,:-1,:].addcmul_(gates[...,1:,:-1,:], blocks[...,:-1,-1:,:])
     return x
 
-# %% ../nbs/04_weighted_mean.ipynb #b473d6ad
+# %% ../nbs/04_weighted_mean.ipynb #bcfb6b06
 def _units(k, v, keep):
     "Running maxima with the first one twice, `(..., n+1, d)`, and `exp(k - R)` times values and ones, `(2, ..., n, d)`."
     R = running_max(k)
@@ -153,7 +153,7 @@ def plain_mean(
     causal:bool=False,            # Each token reads only itself and what came before
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
 )->Tensor:                        # `(b, n, d)`, or if not causal `(b, 1, d)`: the same for all tokens
-    "The mean of `v`, weighted by `exp(k)` (the mean in Zhai et al. 2021, Eq. 2, with w = 0)."
+    "The mean of `v`, weighted by `exp(k)` (the mean in Zhai et al. 2021, Eq. 5)."
     wanted = v.dtype
     k,v,keep = prepare(k, v, key_padding_mask)
     if causal: return _PrefixMean.apply(k, v, keep).to(wanted)
@@ -161,7 +161,7 @@ def plain_mean(
     if keep is not None: e = e*keep
     return ((e*v).sum(dim=1, keepdim=True)/above_zero(e.sum(dim=1, keepdim=True), keep)).to(wanted)
 
-# %% ../nbs/05_weighted_mean_biases.ipynb #3c104212
+# %% ../nbs/05_weighted_mean_biases.ipynb #df4d7c46
 def _full_sums(k, v, w, top, keep):
     "Mean and denominator with any biases `w`, all tokens visible."
     e = (k - k.amax(dim=1, keepdim=True)).exp_()
@@ -172,7 +172,7 @@ def _full_sums(k, v, w, top, keep):
 
 def _full_gradients(grad, k, v, w, top, mean, weight, keep):
     "Gradients of keys, values and biases."
-    if k.dtype == torch.float64: mean,weight = _full_sums(k, v, w, top, keep)  # a denominator that float32 may not have held
+    if k.dtype == torch.float64: mean,weight = _full_sums(k, v, w, top, keep)  # recomputed: in float32 the denominator may have become 0
     e = (k - k.amax(dim=1, keepdim=True)).exp_()
     if keep is not None: e *= keep.to(e)
     p,z = (w - top).exp(),_towards_sums(grad, mean, weight)
@@ -228,7 +228,7 @@ def _pieces(x, *tensors):
     blocks = x.shape[-3] if whole else max(1, 2**20//(x.numel()//x.shape[-3]))
     return zip(*(t.split(blocks, dim=-3) for t in (x, *tensors)))
 
-# %% ../nbs/05_weighted_mean_biases.ipynb #3ebd717d
+# %% ../nbs/05_weighted_mean_biases.ipynb #fd3ced0b
 def _blocks(k, v, w, keep):
     "Maxima before and after each token, and units, cut into the blocks of `w`, `(..., blocks, size, d)`."
     R,x = _units(k, v, keep if keep is None else keep.to(k))
@@ -268,7 +268,7 @@ def _causal_sums(k, v, w, top, far, keep):
 
 def _causal_gradients(grad, k, v, w, top, far, mean, weight, keep):
     "Gradients of keys, values and biases: the same blocks, transposed."
-    if k.dtype == torch.float64: mean,weight = _causal_sums(k, v, w, top, far, keep)  # a denominator that float32 may not have held
+    if k.dtype == torch.float64: mean,weight = _causal_sums(k, v, w, top, far, keep)  # recomputed: in float32 the denominator may have become 0
     size = w.shape[-2]
     p,(before,after,x) = (w - top).exp(),_blocks(k, v, w, keep)
     z = _towards_sums(grad, mean, weight).unflatten(-2, w.shape[-3:-1])
@@ -312,7 +312,7 @@ class _CausalMean(torch.autograd.Function):
         *tensors,span,keep = ctx.saved_tensors
         return *in_precision(lambda *tensors: _causal_gradients(*tensors, keep), span, grad, *tensors),None,None,None,None
 
-# %% ../nbs/05_weighted_mean_biases.ipynb #849c3bb1
+# %% ../nbs/05_weighted_mean_biases.ipynb #b71c9383
 def full_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
     v:Tensor,                     # Values, `(b, n, d)`
@@ -321,7 +321,7 @@ def full_mean(
     causal:bool=False,            # Each token reads only itself and what came before
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
 )->Tensor:                        # `(b, n, d)`
-    "The mean of `v` for every token, weighted by `exp(k + w)` (Zhai et al. 2021, the mean in Eq. 2)."
+    "The mean of `v` for every token, weighted by `exp(k + w)` (Zhai et al. 2021, the mean in Eq. 2); raises `ValueError` for a `w` of another shape or of too wide a span."
     n,wanted = k.shape[1],v.dtype
     if w.shape != (n, n): raise ValueError(f"w has shape {tuple(w.shape)}, but k has {n} tokens: it must be ({n}, {n})")
     k,v,keep = prepare(k, v, key_padding_mask)
@@ -333,7 +333,7 @@ def full_mean(
     if keep is not None: keep = keep[:,None]
     return _CausalMean.apply(k[:,None], v[:,None], w[None,None], top[None,None], far, span, keep)[:,0].to(wanted)
 
-# %% ../nbs/05_weighted_mean_biases.ipynb #be60cab8
+# %% ../nbs/05_weighted_mean_biases.ipynb #b6287d13
 def _band_to_blocks(band, left, size, count):
     "The band as blocks of rows, each by the columns of `count` blocks, `(groups, blocks, size, count*size)`; elsewhere 0."
     width = count*size
@@ -346,7 +346,7 @@ def band_logits(
     right:int,           # How many after it; `None`: causal, so none and no later token is read
     connect:bool=True,   # Read tokens outside of the band too, with bias 0
 )->tuple:                # Biases in blocks, `(groups, blocks, size, width)`, those of far blocks, `(groups, blocks, size)`, both with minus infinity where nothing is read, and the number of padding tokens
-    "Cut a band into blocks of rows; a block meets the one before, itself and, unless causal, the one after."
+    "Cut a band into blocks of rows; a block meets the one before, itself and, unless causal, the one after; raises `ValueError` for another width of the band."
     n,causal = band.shape[1],right is None
     if band.shape[2] != left + 1 + (right or 0): raise ValueError(f"band has {band.shape[2]} biases for a token, but left={left} and right={right} need {left + 1 + (right or 0)}")
     size = 2**(max(left, right or 0, 1)-1).bit_length()
@@ -385,7 +385,7 @@ def band_mean(
     connect:bool=True,            # Read tokens outside of the band too, with bias 0
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
 )->Tensor:                        # `(b, n, d)`
-    "The mean of `v` for every token, weighted by `exp(k + w)`, with w in a band and 0 elsewhere (Zhai et al. 2021, Eq. 4), in time and memory linear in n."
+    "The mean of `v` for every token, weighted by `exp(k + w)`, with w in a band and 0 elsewhere (Zhai et al. 2021, Eq. 4), in time and memory linear in n; raises `ValueError` for a band of another shape or of too wide a span."
     (b,n,d),groups,wanted = v.shape,len(band),v.dtype
     if band.shape[1] != n: raise ValueError(f"band is for {band.shape[1]} tokens, but k has {n}")
     if d % groups: raise ValueError(f"band has {len(band)} groups, which must divide the {d} channels")
