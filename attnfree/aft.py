@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['add_token', 'AFTSimple', 'AFTFull', 'factors_to_band', 'AFTLocal', 'conv_mean', 'AFTConv', 'kernel_entropy_loss', 'index_mean', 'AFTConvGumbel']
 
-# %% ../nbs/13_aft.ipynb #cb7dc895
+# %% ../nbs/13_aft.ipynb #45aab7c1
 import math
 from copy import deepcopy
 
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from .mixer import check_tokens,count_tokens,resample_tokens
-from .weighted_mean import above_zero,band_mean,full_mean,in_precision,plain_mean,prepare,row_span
+from .weighted_mean import above_zero,band_mean,full_mean,full_precision,in_precision,plain_mean,prepare,row_span
 
 # %% ../nbs/13_aft.ipynb #ba7e16e4
 class _AFT(nn.Module):
@@ -57,7 +57,7 @@ class _AFT(nn.Module):
 
     def _resample(self, grid): pass
 
-# %% ../nbs/13_aft.ipynb #ba653f95
+# %% ../nbs/13_aft.ipynb #5c6c52a2
 def add_token(
     state:tuple, # Maximum of the keys, sum of weighted values, sum of weights in units of `exp(maximum)`, each `(b, d)`
     k:Tensor,    # Key of one more token, `(b, d)`
@@ -71,6 +71,7 @@ def add_token(
 
 def _zeros(mixer, *shape):
     "Zeros for a state, `(*shape, d)`, in at least float32: sums in half precision would lose digits with every token."
+    if not mixer.causal: raise ValueError(f"causal={mixer.causal}: only a causal {type(mixer).__name__} can take one token after another")
     dtype = torch.promote_types(mixer.out.weight.dtype, torch.float32)
     return torch.zeros(*shape, mixer.channels[2], dtype=dtype, device=mixer.out.weight.device)
 
@@ -110,7 +111,12 @@ class AFTSimple(_AFT):
         state = add_token(state, k, v)
         return self._finish(q, (state[1]/state[2]).to(v.dtype), v),state
 
-# %% ../nbs/13_aft.ipynb #bc866f2f
+# %% ../nbs/13_aft.ipynb #98939700
+def _factors(u, v):
+    "`u @ v.T` in at least float32, also inside of autocast."
+    dtype = torch.promote_types(u.dtype, torch.float32)
+    with full_precision(u.device.type): return u.to(dtype) @ v.to(dtype).mT
+
 class AFTFull(_AFT):
     "AFT with a learned bias for each pair of tokens (Zhai et al. 2021, Eq. 2, factorised as in Eq. 7)."
     def __init__(self,
@@ -132,7 +138,7 @@ class AFTFull(_AFT):
         n:int=None, # The first so many tokens; `None`: all
     )->Tensor:      # `(n, n)`; row t is what token t reads with
         "The position biases as a matrix."
-        return self.w[:n,:n] if self.rank is None else self.u[:n] @ self.v[:n].T
+        return self.w[:n,:n] if self.rank is None else _factors(self.u[:n], self.v[:n])
 
     def mean(self,
         k:Tensor,                     # Keys, `(b, n, d)`
@@ -156,7 +162,8 @@ class AFTFull(_AFT):
         q,k,v = self.qkv(x_t).split(self.channels, dim=-1)
         keys,values = (torch.cat([old, new[:,None]], dim=1) for old,new in zip(state, (k, v)))
         n = keys.shape[1]
-        row = self.biases(n)[-1:] if self.rank is None else self.u[n-1:n] @ self.v[:n].T
+        if n > count_tokens(self.grid, self.prefix): raise ValueError(f"token {n} is more than the {n-1} that the mixer was built for: use resized(grid)")
+        row = self.biases(n)[-1:] if self.rank is None else _factors(self.u[n-1:n], self.v[:n])
         return self._finish(q, self._row_mean(keys, values, row.to(keys)).to(v.dtype), v),(keys, values)
 
     def _row_mean(self, keys, values, row):
@@ -178,9 +185,10 @@ class AFTFull(_AFT):
     def _resample(self, grid):
         for name in self.no_weight_decay():
             for axis in range(2 if self.rank is None else 1):
-                setattr(self, name, nn.Parameter(resample_tokens(getattr(self, name), axis, self.grid, grid, self.prefix)))
+                old = getattr(self, name)
+                setattr(self, name, nn.Parameter(resample_tokens(old, axis, self.grid, grid, self.prefix), old.requires_grad))
 
-# %% ../nbs/13_aft.ipynb #1c4da49f
+# %% ../nbs/13_aft.ipynb #22685bd4
 def factors_to_band(
     u:Tensor,  # Factor of the rows, `(n, rank)`
     v:Tensor,  # Factor of the columns, `(n, rank)`
@@ -192,7 +200,7 @@ def factors_to_band(
     u,v = (F.pad(t, (0, 0, 0, -n % size)).unflatten(0, (-1, size)) for t in (u, v))
     nothing = torch.zeros_like(v[:1])
     near = torch.cat([torch.cat([nothing, v[:-1]]), v, torch.cat([v[1:], nothing])], dim=1)
-    blocks = u @ near.mT
+    blocks = _factors(u, near)
     rows = F.pad(blocks.flatten(1), (0, size)).unflatten(1, (size, 3*size+1))  # reading on with rows one longer moves each row back by one
     return rows[...,size-left:size+right+1].flatten(0, 1)[:n]
 
@@ -200,18 +208,19 @@ class _Windowed:
     "Generation with a window: the tokens in it one by one, all earlier ones as two sums."
     def start(self,
         batch:int, # Sequences side by side
-    )->tuple:      # Tokens seen, `()`; keys and values in the window, `(b, left, d)`; of the tokens before it the maximum of the keys and two sums, `(b, d)`
+    )->tuple:      # Tokens seen, `(b,)`, the same for all; keys and values in the window, `(b, left, d)`; of the tokens before it the maximum of the keys and two sums, `(b, d)`
         "The state before the first token."
         zeros,left = _zeros(self, batch),self._left()
         lowest = torch.full_like(zeros, torch.finfo(zeros.dtype).min)
-        return (torch.zeros((), dtype=torch.long, device=zeros.device),lowest[:,None].repeat(1, left, 1),zeros[:,None].repeat(1, left, 1),lowest,zeros,zeros.clone())
+        return (torch.zeros(batch, dtype=torch.long, device=zeros.device),lowest[:,None].repeat(1, left, 1),zeros[:,None].repeat(1, left, 1),lowest,zeros,zeros.clone())
 
     def step(self,
         x_t:Tensor,  # One token of each sequence, `(b, d)`
         state:tuple, # What `start` or the step before returned
     )->tuple:        # Mixed token, `(b, d)`, and the new state
         "One token of the causal form; the time depends on the window only."
-        position,keys,values,*before = state
+        seen_before,keys,values,*before = state
+        position = seen_before.max()
         q,k,v = self.qkv(x_t).split(self.channels, dim=-1)
         k = k.repeat_interleave(v.shape[-1]//k.shape[-1], dim=-1)
         keys,values,left = torch.cat([keys, k[:,None]], dim=1),torch.cat([values, v[:,None]], dim=1),self._left()
@@ -222,17 +231,17 @@ class _Windowed:
         top,span = row_span(w)
         mean, = in_precision(self._window_sums, span, keys, values, w, top, *before)
         before = [torch.where(position >= left, new, old) for new,old in zip(add_token(before, keys[:,0], values[:,0]), before)]
-        return self._finish(q, mean.to(v.dtype), v),(position+1, keys[:,1:], values[:,1:], *before)
+        return self._finish(q, mean.to(v.dtype), v),(seen_before+1, keys[:,1:], values[:,1:], *before)
 
     @staticmethod
     def _window_sums(keys, values, w, top, highest, total, weight):
         "The mean over the sums before the window and the tokens in it."
         p = (w - top).exp().T
         m = torch.maximum(keys.amax(dim=1), torch.where(p[0] > 0, highest, torch.finfo(highest.dtype).min))
-        e,scale = (keys - m[:,None]).exp()*p[1:],(highest - m).exp().clamp(max=1)*p[0]
+        e,scale = (keys - m[:,None]).exp()*p[1:],(highest - m).clamp(max=0).exp()*p[0]
         return ((e*values).sum(dim=1) + scale*total)/(e.sum(dim=1) + scale*weight),
 
-# %% ../nbs/13_aft.ipynb #c02036b1
+# %% ../nbs/13_aft.ipynb #65b9c1f5
 class AFTLocal(_Windowed, AFTFull):
     "AFT with learned biases between near tokens, and 0 between all others (Zhai et al. 2021, Eq. 4)."
     def __init__(self,
@@ -243,13 +252,14 @@ class AFTLocal(_Windowed, AFTFull):
         causal:bool=False,   # Each token reads only itself and what came before
         window:int=32,       # Biases are learned where tokens are less than this apart, along each axis
         rank:int=128,        # Width of the factors of the position biases; `None`: a number for each entry in the window
-        connect:bool=True,   # Read the tokens outside of the window too, with bias 0
+        connect:bool=True,   # Read the tokens outside of the window too, with bias 0; on a grid always
         gate=torch.sigmoid,  # Nonlinearity of the query; `None`: no query (Table 12)
     ):
         _AFT.__init__(self, dim, grid, prefix, causal, gate)
         if window < 1: raise ValueError(f"window={window} must be at least 1")
         if rank is not None and rank < 1: raise ValueError(f"rank={rank} must be at least 1, or None for one bias per entry")
         if causal and prefix: raise ValueError(f"prefix={prefix}: a causal AFTLocal has no tokens in front of its sequence, use prefix=0")
+        if not connect and (prefix or len(grid) == 2): raise ValueError(f"connect=False is for sequences without tokens in front, not for grid={tuple(grid)} with prefix={prefix}: use AFTConv")
         self.window,self.rank,self.connect,n = window,rank,connect,math.prod(grid)
         self.reach = [min(window, g) for g in grid]
         if rank is None: self.w = nn.Parameter(torch.randn(n, *self._entries())*0.01)
@@ -263,9 +273,10 @@ class AFTLocal(_Windowed, AFTFull):
 
     def _row(self, position):
         "The biases of one token for those up to it, `(1, left+1)`."
+        if position >= len(self.u if self.rank else self.w): raise ValueError(f"token {position+1} is more than the {self.grid[0]} that the mixer was built for: use resized(grid)")
         if self.rank is None: return self.w[position][None]
         places = position - torch.arange(self._left(), -1, -1, device=self.u.device)
-        return (self.v[places.clamp(min=0)] @ self.u[position])[None]
+        return _factors(self.u[position][None], self.v[places.clamp(min=0)])
 
     def band(self,
         n:int=None, # The first so many tokens; `None`: all
@@ -282,7 +293,7 @@ class AFTLocal(_Windowed, AFTFull):
         offset = places - places[:,None]                                    # (n, n, axes): of the token read, from the one that reads
         reach = torch.tensor(self.reach, device=offset.device)
         near = (offset.abs() < reach).all(dim=-1)
-        if self.rank is not None: w = self.u @ self.v.T
+        if self.rank is not None: w = _factors(self.u, self.v)
         else:
             entry = offset + reach - 1
             index = sum(e.clamp(0, size-1)*math.prod(self._entries()[i+1:]) for i,(e,size) in enumerate(zip(entry.unbind(-1), self._entries())))
@@ -305,10 +316,12 @@ class AFTLocal(_Windowed, AFTFull):
         return self.biases().detach()[None]
 
     def _resample(self, grid):
-        for name in self.no_weight_decay(): setattr(self, name, nn.Parameter(resample_tokens(getattr(self, name), 0, self.grid, grid)))
+        for name in self.no_weight_decay():
+            old = getattr(self, name)
+            setattr(self, name, nn.Parameter(resample_tokens(old, 0, self.grid, grid), old.requires_grad))
         if self.rank is not None: self.reach = [min(self.window, g) for g in grid]
 
-# %% ../nbs/16_aft_conv.ipynb #ccd7beca
+# %% ../nbs/16_aft_conv.ipynb #20663839
 def _outside(size, before, after, like):
     "1 where place j is outside of the window around place i, `(size, size)`."
     offset = torch.arange(size, device=like.device) - torch.arange(size, device=like.device)[:,None]
@@ -334,13 +347,23 @@ def _by_convolution(ev, e, p, p_far, before, after):
 def _by_matmul(ev, e, p, p_far, before, after):
     "The same sums with the kernel written out for all pairs of places, `(heads, h*w, h*w)`."
     (b,h,w,d),heads = ev.shape,e.shape[-1]
-    x = torch.cat([ev.unflatten(-1, (heads, -1)), e[...,None]], dim=-1).permute(3, 1, 2, 0, 4).reshape(heads, h*w, -1)
+    x = torch.cat([ev.unflatten(-1, (heads, -1)), e[...,None]], dim=-1).permute(3, 1, 2, 0, 4).reshape(heads, h*w, b*(d//heads + 1))
     around = (w-1-before[1], w-1-after[1], h-1-before[0], h-1-after[0])
     table = F.pad(p, around)
     if p_far is not None: table = table + p_far*(1 - F.pad(torch.ones_like(p[:1]), around))
     matrix = table.unfold(1, h, 1).unfold(2, w, 1).flip(1, 2).reshape(heads, h*w, h*w)
-    y = (matrix @ x).view(heads, h, w, b, -1).permute(3, 1, 2, 0, 4)
+    y = (matrix @ x).view(heads, h, w, b, d//heads + 1).permute(3, 1, 2, 0, 4)
     return y[...,:-1].flatten(-2),y[...,-1]
+
+def _over_window(k, v, w, top, keep, before, after):
+    "Mean over the window alone, written out, `(b, h, w, heads, c, s, s)`."
+    def windows(t, value=0):
+        t = F.pad(t, (0, 0, before[1], after[1], before[0], after[0]), value=value)
+        return t.unfold(1, before[0]+1+after[0], 1).unfold(2, before[1]+1+after[1], 1).flatten(-2)
+    keys,inside = windows(k, torch.finfo(k.dtype).min),windows(torch.ones_like(k[:1,...,:1]) if keep is None else keep.to(k))
+    e = (keys - keys.amax(dim=-1, keepdim=True).detach()).exp()*(w - top).exp()*inside
+    values = windows(v).unflatten(3, (len(w), -1))
+    return ((e[...,None,:]*values).sum(dim=-1)/above_zero(e.sum(dim=-1), keep)[...,None]).flatten(3),
 
 def conv_mean(
     k:Tensor,                     # Keys, `(b, h*w, heads)`
@@ -348,17 +371,22 @@ def conv_mean(
     w:Tensor,                     # Position biases by offset, `(heads, s, s)`; entry `(s//2 + dy, s//2 + dx)` is for the token dy rows below and dx columns to the right
     grid:tuple[int,int],          # Token grid, `(h, w)`
     *,
-    connect:bool=True,            # Read the tokens outside of the window too, with bias 0
+    connect:bool=True,            # Read the tokens outside of the window too, with bias 0; without them the windows are written out in memory
     matmul:bool=False,            # With the kernel written out as matrices instead of as a convolution
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, h*w)`
 )->Tensor:                        # `(b, h*w, d)`
     "The mean of `v` for every token, weighted by `exp(k + w)`, with w by offset (Zhai et al. 2021, the mean in Eq. 6)."
     (heads,s),wanted = w.shape[:2],v.dtype
+    if w.ndim != 3 or w.shape[2] != s or k.shape[2] != heads or v.shape[2] % heads:
+        raise ValueError(f"w of shape {tuple(w.shape)} must be (heads, s, s), with the {k.shape[2]} heads of k, which divide the {v.shape[2]} channels of v")
     if k.shape[1] != math.prod(grid): raise ValueError(f"k has {k.shape[1]} tokens, but grid={tuple(grid)} has {math.prod(grid)}")
     k,v,keep = (t if t is None else t.unflatten(1, grid) for t in prepare(k, v, key_padding_mask))
     before,after = ([min(side, size-1) for size in grid] for side in (s//2, s-1-s//2))  # what of the kernel can meet the grid
     w = w.to(k)[:,s//2-before[0]:s//2+after[0]+1,s//2-before[1]:s//2+after[1]+1]
-    outside = connect and any(max(0, size - 1 - side) for size,sides in zip(grid, zip(before, after)) for side in sides)
+    if not connect:
+        top,span = row_span(w.flatten(1))
+        return in_precision(lambda *tensors: _over_window(*tensors, keep, before, after), span, k, v, w.flatten(1), top)[0].flatten(1, 2).to(wanted)
+    outside = any(max(0, size - 1 - side) for size,sides in zip(grid, zip(before, after)) for side in sides)
     top,span = row_span(F.pad(w.flatten(1), (0, 1)) if outside else w.flatten(1))
     def sums(k, v, w, top):
         e = (k - k.detach().amax(dim=(1,2), keepdim=True)).exp()
@@ -368,7 +396,7 @@ def conv_mean(
         return (total.unflatten(-1, (heads, -1))/above_zero(weight, keep)[...,None]).flatten(-2),
     return in_precision(sums, span, k, v, w, top)[0].flatten(1, 2).to(wanted)
 
-# %% ../nbs/16_aft_conv.ipynb #f03e2aa2
+# %% ../nbs/16_aft_conv.ipynb #d6a6e1b9
 class AFTConv(_Windowed, _AFT):
     "AFT with one kernel of position biases for each head, the same at all places (Zhai et al. 2021, Eqs. 6 and 8)."
     def __init__(self,
@@ -387,6 +415,7 @@ class AFTConv(_Windowed, _AFT):
         super().__init__(dim, grid, prefix, causal, gate, heads)
         if prefix: raise ValueError(f"prefix={prefix}: AFTConv cannot read tokens that have no place on the grid, such as a class token; use pool='mean' and prefix=0")
         if window < 1: raise ValueError(f"window={window} must be at least 1")
+        if window == 1 and reparameterised: raise ValueError("window=1: a kernel of one entry is always normalised to 0, use reparameterised=False")
         self.heads,self.window,self.connect,self.reparameterised = heads,window,connect,reparameterised
         self.w = nn.Parameter(nn.init.trunc_normal_(torch.empty(heads, *[window]*len(grid)), std=0.02))
         if reparameterised: self.gain,self.shift = (nn.Parameter(torch.zeros(heads)) for _ in range(2))
@@ -418,6 +447,9 @@ class AFTConv(_Windowed, _AFT):
         band,k = self.biases()[:,None].expand(-1, k.shape[1], -1),k.repeat_interleave(v.shape[-1]//self.heads, dim=-1)
         return band_mean(k, v, band, self._left(), None if self.causal else self.window - 1 - self.window//2, connect=self.connect, key_padding_mask=key_padding_mask)
 
+    def _resample(self, grid):
+        if len(grid) != len(self.grid): raise ValueError(f"grid={grid} must have as many axes as the grid={self.grid} that the kernels were learned on")
+
     def _left(self): return self.window - 1 if self.causal else self.window//2
 
     def _row(self, position): return self.biases()
@@ -430,16 +462,16 @@ class AFTConv(_Windowed, _AFT):
         "The position biases: the paper decays the weights of linear layers only."
         return {'w', 'gain', 'shift'} if self.reparameterised else {'w'}
 
-# %% ../nbs/17_aft_sparse.ipynb #4eccfab8
+# %% ../nbs/17_aft_sparse.ipynb #418df111
 def kernel_entropy_loss(
     model:nn.Module, # Any network; its AFTConv layers count
 )->Tensor:           # One number, in nats
     "The entropy of the softmax of every head's kernel, summed over heads and layers (Zhai et al. 2021, Eq. 9)."
-    kernels = [layer.biases().flatten(1) for layer in model.modules() if isinstance(layer, AFTConv)]
+    kernels = [AFTConv.biases(layer).flatten(1) for layer in model.modules() if isinstance(layer, AFTConv)]
     if not kernels: raise ValueError(f"model: {type(model).__name__} has no AFTConv layer, whose kernels could be made sparse")
     return sum(-(w.softmax(dim=1)*w.log_softmax(dim=1)).sum() for w in kernels)
 
-# %% ../nbs/17_aft_sparse.ipynb #52434c45
+# %% ../nbs/17_aft_sparse.ipynb #440ac1f7
 def _others(x):
     "For every place the sum over all other places, `(b, h, w, c)`, of positive terms only."
     rows = x.sum(dim=2, keepdim=True)
@@ -497,6 +529,7 @@ class AFTConvGumbel(AFTConv):
 
     def place(self)->tuple: # Biases, `(heads,)`, and offsets, `(heads, 2)`
         "The one bias of each head, and its place relative to the token that reads; on an image grid."
+        if len(self.grid) == 1: raise ValueError(f"grid={self.grid}: place() is for kernels on an image grid")
         w = super().biases().flatten(1)
         bias,index = w.max(dim=1)
         return bias,torch.stack([index//self.window, index % self.window], dim=1) - self.window//2

@@ -247,7 +247,7 @@ from .aft import AFTConv
 from .attention import Attention
 from .mixer import count_tokens
 
-# %% ../nbs/36_visualise_aft.ipynb #dcfe70b0
+# %% ../nbs/36_visualise_aft.ipynb #ac9d4b2d
 def _kernels(source):
     "Kernels by offset, `(layers, heads, s, s)` or `(layers, heads, s)`: given, or those of the model `source`."
     if isinstance(source, nn.Module):
@@ -275,7 +275,7 @@ def plot_kernels(
 ):                         # The matplotlib figure
     "Weights by offset from the framed own place, in the manner of Figures 1 and 5 to 8 of the AFT paper."
     mixer = _layers(weights)[0] if isinstance(weights, nn.Module) else None
-    words = ('Weight of a place, by its offset from the framed own place', label or ('exp(w) − 1' if getattr(mixer, 'log_weights', False) else 'weight'))
+    words = ('Weight by offset from the framed place', label or ('exp(w) − 1' if getattr(mixer, 'log_weights', False) else 'weight'))
     weights = _kernels(weights)
     layers,heads = _choose(layers, len(weights), 'layers'),_choose(heads, weights.shape[1], 'heads')
     values,titles = weights[np.ix_(layers, heads)],[f'layer {i}' for i in layers]
