@@ -214,7 +214,7 @@ def plot_influence(
     titles = [[f"{'up to ' if cumulative else ''}layer {i}" for i in layers]]
     return _sheet(maps.swapaxes(0, 1), grid, prefix, names, titles, ('What influences each framed token', '|∂ output / ∂ input|'), limit, tokens)
 
-# %% ../nbs/24_visualise.ipynb #f4538e65
+# %% ../nbs/24_visualise.ipynb #7e51ead4
 def plot_curves(
     metrics,               # The table of a run's `metrics.csv`, or a dict of them: name of a run to table
     metric:str='accuracy', # Column of the second panel
@@ -224,14 +224,15 @@ def plot_curves(
     for name,table in runs.items():
         missing = {'epoch', 'train_loss', 'valid_loss', metric} - set(table.columns)
         if missing: raise ValueError(f"metrics: the table {name!r} has no column {', '.join(sorted(missing))}, only {', '.join(table.columns)}")
-    fig,axes = plt.subplots(1, 2, figsize=(8, 3), layout='constrained')
+    fig,axes = plt.subplots(1, 2, figsize=(8 if len(runs) <= 2 else 10, 3), layout='constrained')
     for i,(name,table) in enumerate(runs.items()):
         for ax,column,line,part in [(0, 'train_loss', '.--', 'training'), (0, 'valid_loss', '.-', 'validation'), (1, metric, '.-', '')]:
             axes[ax].plot(table['epoch'] + 1, table[column], line, c=f'C{i}', label=', '.join(filter(None, (name, part))))
     for ax,word in zip(axes, ('loss', metric)):
         ax.set(title=f'{word.capitalize()} by epoch', xlabel='epochs trained', ylabel=word)
         ax.locator_params(axis='x', integer=True)
-    axes[0].legend(frameon=False, fontsize=8)
+    if len(runs) > 2: fig.legend(*axes[0].get_legend_handles_labels(), loc='outside right center', frameon=False, fontsize=8)
+    else: axes[0].legend(frameon=False, fontsize=8)
     if metric == 'accuracy': axes[1].yaxis.set_major_formatter('{x:.0%}')
     plt.close(fig)
     return fig
