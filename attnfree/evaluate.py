@@ -242,7 +242,7 @@ def attnfree_predict(
             print(image, *(f"    {name:{max(len(name) for name,_ in shown)}} {share:8.2%}" for name,share in shown), f"    drawn in {file}", sep='\n')
     except (ValueError, OSError) as error: raise SystemExit(f"attnfree_predict: {error}")
 
-# %% ../nbs/34_evaluate.ipynb #44dfa20c
+# %% ../nbs/34_evaluate.ipynb #5c1ad53a
 def _tables(run):
     "The tables of `metrics.csv` and, if there is one, of `steps.csv`."
     read_config(run)
@@ -270,7 +270,7 @@ def plot_runs(
     for ax,word in (rate, 'learning rate'),(speed, 'images per second'):
         ax.set(title=f'{word.capitalize()} by epoch', xlabel='epochs trained', ylabel=word, ylim=(0, None))
         ax.locator_params(axis='x', integer=True)
-    fig.axes[0].get_legend().remove()
+    for legend in filter(None, [fig.axes[0].get_legend(), *fig.legends]): legend.remove()
     key = [plt.Line2D([], [], c=f'C{i}', label=name) for i,name in enumerate(tables)] + [plt.Line2D([], [], c='0.4', ls=line, label=part) for line,part in (('--', 'training'), ('-', 'validation'))]
     fig.legend(handles=key, loc='outside lower center', ncols=4, frameon=False)
     return fig
