@@ -23,7 +23,7 @@ def test_killed_at_ten_instants(tmp_path, undisturbed, workers):
     moments = random.Random(workers)
     found = []
     for i in range(10):
-        folder, moment = tmp_path/f'{i}', moments.uniform(0.05, 1.)*seconds*(1.2 if workers else 1)
+        folder, moment = tmp_path/f'{i}', moments.uniform(0.05, 0.75)*seconds*(1.2 if workers else 1)
         process = start(folder, set=RECIPE, every=1 if i % 2 else 4, workers=workers)
         process.join(moment)
         alive = process.is_alive()
