@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FAMILIES', 'SIZES', 'MODELS', 'default_cfgs', 'vision_model', 'model_names', 'create_model']
 
-# %% ../nbs/20_vision.ipynb #64d145c0
+# %% ../nbs/20_vision.ipynb #e6eff5cc
 from difflib import get_close_matches
 from functools import partial
 
@@ -17,8 +17,9 @@ from .backbone import Backbone,Readout,Stack
 from .block import MixerBlock
 from .ff import FeedForwardMixer
 from .patch import PatchEmbed
+from .sgu import GatedMLP
 
-# %% ../nbs/20_vision.ipynb #9af57cb2
+# %% ../nbs/20_vision.ipynb #cefd32af
 FAMILIES = {
     'ff':        dict(block=dict(mixer=FeedForwardMixer, ff_first=True, token_norm='mixer'), class_token=True, positions=True),
     'vit':       dict(block=dict(mixer=Attention), class_token=True, positions=True),
@@ -27,9 +28,11 @@ FAMILIES = {
     'aft_full':   dict(block=dict(mixer=AFTFull), class_token=True, positions=True),
     'aft_local':  dict(block=dict(mixer=partial(AFTLocal, window=3)), class_token=True, positions=True),
     'aft_conv':   dict(block=dict(mixer=AFTConv), class_token=False, positions=False),
+    'gmlp':       dict(block=dict(mixer=GatedMLP, ff=None), class_token=True, positions=False, pre_logits=True),
+    'amlp':       dict(block=dict(mixer=partial(GatedMLP, attention=64), ff=None), class_token=True, positions=False, pre_logits=True),
 }
 
-# %% ../nbs/20_vision.ipynb #ef2100cc
+# %% ../nbs/20_vision.ipynb #00da6115
 SIZES = {
     'tiny_patch16_224':  dict(dim=192,  depth=12, patch_size=16, img_size=224),
     'small_patch16_224': dict(dim=384,  depth=12, patch_size=16, img_size=224),
@@ -41,9 +44,12 @@ SIZES = {
 }
 for _size,_kernel,_heads in [('tiny_patch16_224', 11, 32), ('tiny_patch16_224', 11, 192), ('small_patch16_224', 11, 16), ('small_patch16_224', 11, 384), ('small_patch16_224', 15, 384)]:
     SIZES[f'{_size}_k{_kernel}_h{_heads}'] = SIZES[_size] | dict(mixer=dict(window=_kernel, heads=_heads))
+for _size,_dim in [('ti', 128), ('s', 256), ('b', 512)]:
+    SIZES[f'{_size}16_224'] = dict(dim=_dim, depth=30, patch_size=16, img_size=224)
+    SIZES[f'{_size}16_224_gap'] = SIZES[f'{_size}16_224'] | dict(class_token=False, pre_logits=False)
 SIZES['base_patch16_384_k25_h32'] = SIZES['base_patch16_224'] | dict(img_size=384, mixer=dict(window=25, heads=32))
 
-# %% ../nbs/20_vision.ipynb #fd6b1e76
+# %% ../nbs/20_vision.ipynb #d9ce946f
 MODELS = { # (family, size): parameters
     ('ff', 'tiny_patch16_224'): 7_676_332,
     ('ff', 'base_patch16_224'): 61_943_020,
@@ -78,9 +84,24 @@ MODELS = { # (family, size): parameters
     ('aft_conv', 'nano_patch4_32'): 893_672,
     ('aft_conv', 'mini_patch4_32'): 2_707_816,
     ('aft_conv', 'micro_patch2_8'): 272_680,
+    ('gmlp', 'ti16_224'): 5_895_788,
+    ('gmlp', 's16_224'): 19_500_524,
+    ('gmlp', 'b16_224'): 73_350_380,
+    ('gmlp', 'ti16_224_gap'): 5_867_328,
+    ('gmlp', 's16_224_gap'): 19_422_656,
+    ('gmlp', 'b16_224_gap'): 73_075_392,
+    ('gmlp', 'nano_patch4_32'): 766_832,
+    ('gmlp', 'mini_patch4_32'): 2_273_716,
+    ('gmlp', 'micro_patch2_8'): 222_704,
+    ('amlp', 'ti16_224'): 7_387_628,
+    ('amlp', 's16_224'): 22_478_444,
+    ('amlp', 'b16_224'): 79_300_460,
+    ('amlp', 'nano_patch4_32'): 965_744,
+    ('amlp', 'mini_patch4_32'): 2_720_692,
+    ('amlp', 'micro_patch2_8'): 322_544,
 }
 
-# %% ../nbs/20_vision.ipynb #fd2cda17
+# %% ../nbs/20_vision.ipynb #829404ab
 def vision_model(
     family:str,                         # Name in FAMILIES
     size:str,                           # Name in SIZES
@@ -95,12 +116,14 @@ def vision_model(
     "Build the network of a `family` and a `size`."
     for argument,value,known in (('family', family, FAMILIES), ('size', size, SIZES)):
         if value not in known: raise ValueError(f"{argument}={value!r} is unknown; there are: {', '.join(known)}")
-    family,size = FAMILIES[family],SIZES[size]
+    size = SIZES[size]
+    family = FAMILIES[family] | {name: size[name] for name in ('class_token', 'pre_logits') if name in size}
     stem = PatchEmbed(size['dim'], img_size or size['img_size'], size['patch_size'], in_chans, class_token=family['class_token'], positions=family['positions'])
     mixer = partial(family['block']['mixer'], **size.get('mixer', {}))
     block = partial(MixerBlock, size['dim'], stem.grid, prefix=stem.prefix, **family['block'] | dict(mixer=mixer))
     pool = global_pool or ('cls' if family['class_token'] else 'mean')
-    return Backbone(stem, Stack(block, size['depth'], drop_path_rate), Readout(size['dim'], num_classes, pool, prefix=stem.prefix, drop=drop_rate))
+    readout = Readout(size['dim'], num_classes, pool, prefix=stem.prefix, pre_logits=family.get('pre_logits', False), drop=drop_rate)
+    return Backbone(stem, Stack(block, size['depth'], drop_path_rate), readout)
 
 # %% ../nbs/20_vision.ipynb #1d2eef77
 default_cfgs = generate_default_cfgs({f'attnfree_{family}_{size}': dict(
