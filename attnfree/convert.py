@@ -20,7 +20,7 @@ from .attention import Attention
 from .backbone import Backbone
 from .vision import MODELS,SIZES,create_model,model_names,vision_model
 
-# %% ../nbs/22_convert.ipynb #d613f2ba
+# %% ../nbs/22_convert.ipynb #a0261257
 def join_positions(
     state:dict[str,Tensor], # Weights with the FF-only author's names
 )->dict[str,Tensor]:        # The same with one position table, `(1, 1 + h*w, d)`, under `pos_encoding`
@@ -40,13 +40,17 @@ SOURCES = {
         'stem.positions': 'pos_embed',
         'body.blocks.#.norm_mixer': 'blocks.#.norm1', 'body.blocks.#.mixer.qkv': 'blocks.#.attn.qkv', 'body.blocks.#.mixer.out': 'blocks.#.attn.proj',
         'body.blocks.#.norm_ff': 'blocks.#.norm2', 'body.blocks.#.ff': 'blocks.#.mlp'}),
+    'timm_gmlp': dict(family='gmlp', layout='_gap', timm_options={}, one_head=('mixer.gate.weight', 'mixer.gate.bias'), names={
+        'stem.proj': 'stem.proj', 'body.norm': 'norm', 'readout.head': 'head', 'body.blocks.#.norm_mixer': 'blocks.#.norm',
+        'body.blocks.#.mixer.gate.norm': 'blocks.#.mlp_channels.gate.norm', 'body.blocks.#.mixer.gate': 'blocks.#.mlp_channels.gate.proj',
+        'body.blocks.#.mixer': 'blocks.#.mlp_channels'}),
     'ff_only': dict(family='ff', prepare=join_positions, names=_SHELL | {
         'stem.positions': 'pos_encoding',
         'body.blocks.#.norm_ff': 'blocks.#.norm1', 'body.blocks.#.ff': 'blocks.#.mlp1',
         'body.blocks.#.norm_mixer': 'blocks.#.norm2', 'body.blocks.#.mixer': 'blocks.#.mlp2'}),
 }
 
-# %% ../nbs/22_convert.ipynb #1d332418
+# %% ../nbs/22_convert.ipynb #5d3383d8
 def _rename(name, names, reverse=False):
     "One name by the first row of the table `names` that covers it, to ours or from ours; `None` if no row does."
     for ours,theirs in names.items():
@@ -68,9 +72,12 @@ def convert_state(
     renamed = {name: _rename(name, entry['names'], reverse) for name in state}
     lost = [name for name,new in renamed.items() if new is None]
     if lost: raise ValueError(f"{len(lost)} of {len(state)} names have no place in source={source!r}: {', '.join(lost[:3])}, ... {_seems(state)}")
-    return {renamed[name]: value for name,value in state.items()}
+    def axes(name, value):
+        if not name.endswith(entry.get('one_head', ())): return value
+        return value.squeeze(0) if reverse else value[None]
+    return {new: axes(name if reverse else new, state[name]) for name,new in renamed.items()}
 
-# %% ../nbs/22_convert.ipynb #41674d7d
+# %% ../nbs/22_convert.ipynb #4c640366
 def identify(
     state:dict[str,Tensor],  # Weights by name
 )->tuple[str|None,str|None]: # Key of SOURCES and model of `attnfree.vision`; `None` for what is unknown
@@ -78,11 +85,12 @@ def identify(
     covered = {source: sum(_rename(name, entry['names']) is not None for name in state) for source,entry in SOURCES.items()}
     source = max(covered, key=covered.get)
     if covered[source] <= len(state)/2: return None,None
-    proj,family = state.get(_rename('stem.proj.weight', SOURCES[source]['names'], reverse=True)),SOURCES[source].get('family')
+    entry = SOURCES[source]
+    proj,family,layout = state.get(_rename('stem.proj.weight', entry['names'], reverse=True)),entry.get('family'),entry.get('layout', '')
     if proj is None: return source,None
     depth = len({match[1] for name in state if (match := re.search(r'blocks\.(\d+)\.', name))})
     shape = dict(dim=proj.shape[0], depth=depth, patch_size=proj.shape[-1])
-    return source,next((f'{family}_{size}' for size in SIZES if (family, size) in MODELS and shape.items() <= SIZES[size].items()), None)
+    return source,next((f'{family}_{size}' for size in SIZES if (family, size) in MODELS and size.endswith(layout) and shape.items() <= SIZES[size].items()), None)
 
 def _seems(state):
     "A sentence for errors: what the weights seem to be."
