@@ -5,17 +5,17 @@
 # %% auto #0
 __all__ = ['Attention', 'FeatureAttention']
 
-# %% ../nbs/10_attention.ipynb #d80e5c05
+# %% ../nbs/10_attention.ipynb #01afa3a9
 from copy import deepcopy
 
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from .mixer import check_tokens,count_tokens
+from .mixer import check_tokens,count_tokens,toeplitz_matrix
 
-# %% ../nbs/10_attention.ipynb #f616b479
+# %% ../nbs/10_attention.ipynb #9d76c028
 class Attention(nn.Module):
-    "Multi-head self-attention (Vaswani et al. 2017, Eq. 1; the form of ViT and DeiT)."
+    "Multi-head self-attention (Vaswani et al. 2017, Eq. 1; the form of ViT and DeiT), for sequences also with relative biases."
     def __init__(self,
         dim:int,             # Channels per token
         grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
@@ -24,13 +24,19 @@ class Attention(nn.Module):
         causal:bool=False,   # Each token reads only itself and what came before
         heads:int=None,      # Heads, a divisor of `dim`; `None`: one for every 64 channels
         drop:float=0,        # Dropout on the attention weights
+        relative:bool=False, # Learned biases by distance for each head; sequences only
+        content:bool=True,   # Queries and keys; `False` leaves only the relative biases
     ):
         super().__init__()
-        count_tokens(grid, prefix, causal)
+        n = count_tokens(grid, prefix, causal)
         heads = max(1, dim//64) if heads is None else heads
         if heads < 1 or dim % heads: raise ValueError(f"heads={heads} must divide dim={dim}")
+        if relative and (prefix or len(grid) == 2): raise ValueError(f"relative=True is for sequences without tokens in front, not for grid={tuple(grid)} with prefix={prefix}")
+        if not content and not relative: raise ValueError("content=False leaves nothing to attend by: use relative=True with it")
         self.grid,self.prefix,self.causal,self.heads,self.drop = tuple(grid),prefix,causal,heads,drop
-        self.qkv,self.out = nn.Linear(dim, 3*dim),nn.Linear(dim, dim)
+        self.relative,self.content = relative,content
+        self.qkv,self.out = nn.Linear(dim, 3*dim if content else dim),nn.Linear(dim, dim)
+        self.biases = nn.Parameter(torch.zeros(heads, 2*n-1)) if relative else None
 
     def forward(self,
         x:Tensor,                     # Tokens, `(b, n, d)`
@@ -38,20 +44,54 @@ class Attention(nn.Module):
     )->Tensor:                        # Tokens, `(b, n, d)`
         "Every token reads every visible token; one that sees only padding gets the output layer's bias."
         check_tokens(x, self.grid, self.prefix)
-        q,k,v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        keep = None if key_padding_mask is None else ~key_padding_mask[:,None,None]
-        if self.causal and keep is not None: keep = keep & torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).tril()
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=keep, dropout_p=self.drop if self.training else 0.,
-                                           is_causal=self.causal and keep is None)
+        (b,n,d),drop = x.shape,self.drop if self.training else 0.
+        visible = self._visible(n, key_padding_mask, x.device)
+        *qk,v = self.qkv(x).unflatten(-1, (-1, self.heads, d//self.heads)).permute(2, 0, 3, 1, 4)
+        if self.content:
+            mask = self._biases(n, visible, v.dtype) if self.relative else visible
+            y = F.scaled_dot_product_attention(*qk, v, attn_mask=mask, dropout_p=drop, is_causal=self.causal and mask is None)
+        else: y = F.dropout(self._weights(n, visible).expand(b, -1, -1, -1), drop) @ v
         return self.out(y.transpose(1, 2).flatten(2))
+
+    def _visible(self, n, key_padding_mask, device):
+        "Where each token may look, of bool that broadcasts to `(b, heads, n, n)`; `None`: everywhere, or as the kernel's own causal form says."
+        visible = None if key_padding_mask is None else ~key_padding_mask[:,None,None]
+        if not self.causal or (visible is None and not self.relative): return visible
+        earlier = torch.ones(1, 1, n, n, dtype=torch.bool, device=device).tril()
+        return earlier if visible is None else visible & earlier
+
+    def _biases(self, n, visible, dtype):
+        "What is added to the scores, `(b or 1, heads, n, n)`."
+        biases = toeplitz_matrix(self.biases, n)[None].to(dtype)
+        return biases if visible is None else biases.masked_fill(~visible, -torch.inf)
+
+    def _weights(self, n, visible):
+        "The softmax of the biases alone, `(b or 1, heads, n, n)`, 0 in a row that sees nothing."
+        biases = toeplitz_matrix(self.biases, n)[None]
+        if visible is None: return biases.softmax(dim=-1)
+        return biases.masked_fill(~visible, torch.finfo(biases.dtype).min).softmax(dim=-1)*visible
+
+    @property
+    def spatial_weights(self): # Function without arguments that returns `(heads, n, n)`; only with `content=False`
+        "The weights with which token t, the row, reads the others, where they are the same for every input."
+        if self.content: raise AttributeError("attention makes its weights anew for every input")
+        n = self.grid[0]
+        return lambda: self._weights(n, self._visible(n, None, self.biases.device))[0].detach()
+
+    def no_weight_decay(self)->set[str]: # Names as in `named_parameters`
+        "The relative biases, where there are any."
+        return {'biases'} if self.relative else set()
 
     def resized(self,
         grid:tuple[int,...], # Token grid of the new mixer
     )->'Attention':          # A new mixer with the same weights
-        "The same mixer for another grid."
+        "The same mixer for another grid; a distance that is new gets the bias of the farthest known."
         new = deepcopy(self)
-        count_tokens(grid, self.prefix, self.causal)
+        n = count_tokens(grid, self.prefix, self.causal)
         new.grid = tuple(grid)
+        if self.relative:
+            offsets = torch.arange(1-n, n, device=self.biases.device).clamp(1-self.grid[0], self.grid[0]-1)
+            new.biases = nn.Parameter(self.biases.detach()[:,offsets+self.grid[0]-1], self.biases.requires_grad)
         return new
 
 # %% ../nbs/10_attention.ipynb #bb4b0759
