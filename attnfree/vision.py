@@ -101,7 +101,7 @@ MODELS = { # (family, size): parameters
     ('amlp', 'micro_patch2_8'): 322_544,
 }
 
-# %% ../nbs/20_vision.ipynb #829404ab
+# %% ../nbs/20_vision.ipynb #57c11399
 def vision_model(
     family:str,                         # Name in FAMILIES
     size:str,                           # Name in SIZES
@@ -122,8 +122,8 @@ def vision_model(
     mixer = partial(family['block']['mixer'], **size.get('mixer', {}))
     block = partial(MixerBlock, size['dim'], stem.grid, prefix=stem.prefix, **family['block'] | dict(mixer=mixer))
     pool = global_pool or ('cls' if family['class_token'] else 'mean')
-    readout = Readout(size['dim'], num_classes, pool, prefix=stem.prefix, pre_logits=family.get('pre_logits', False), drop=drop_rate)
-    return Backbone(stem, Stack(block, size['depth'], drop_path_rate), readout)
+    body = Stack(block, size['depth'], drop_path_rate)
+    return Backbone(stem, body, Readout(size['dim'], num_classes, pool, prefix=stem.prefix, pre_logits=family.get('pre_logits', False), drop=drop_rate))
 
 # %% ../nbs/20_vision.ipynb #1d2eef77
 default_cfgs = generate_default_cfgs({f'attnfree_{family}_{size}': dict(
