@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer,decoders,models,normalizers,pre_tokenizers,trainers
 
-# %% ../nbs/06_text.ipynb #74f1654f
+# %% ../nbs/06_text.ipynb #266fa61a
 SPECIAL = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]') # A token's place here is its id, in every tokenizer
 PAD,UNK,CLS,SEP,MASK = range(len(SPECIAL))
 
 def _write(file, text):
     "Write a file whole or not at all."
-    part = Path(f'{file}.part')
+    part = Path(f'{file}.{os.getpid()}.part')
     part.write_text(text, encoding='utf-8')
     os.replace(part, file)
 
