@@ -312,13 +312,15 @@ def data_config(
     return dict(classes=list(dls.vocab), mean=mean, std=std, in_chans=x.shape[1], img_size=h if h==w else [h, w],
                 crop_pct=fits[0].crop_pct if fits else 1.)
 
-# %% ../nbs/38_data_text.ipynb #5968a290
+# %% ../nbs/38_data_text.ipynb #16692be3
 import json
+from .callbacks import AnswerMark,Perplexity,TopK
 from fastai.torch_core import default_device
+from .text_model import gap_loss,span_loss
 from .text import (SENTENCES, AnswerWindows, ByteTokenizer, TextWindows, Texts, encode_sentences, hold_out, load_tokenizer, masked_example,
                            read_sentences, read_squad, text_files, token_corpus, train_pieces)
 
-# %% ../nbs/38_data_text.ipynb #c3cda77e
+# %% ../nbs/38_data_text.ipynb #dfff2961
 class TextItems:
     "Examples in arrays, encoded before training."
     def __init__(self,
@@ -332,19 +334,31 @@ class TextItems:
         self.arrays,self.tokenizer,self.n_inp,self.vocab,self.windows = arrays,tokenizer,n_inp,vocab,windows
         self.n = arrays[0].shape[1]
 
+    @property
+    def loss_func(self): return None if self.vocab else span_loss
+    @property
+    def metrics(self):
+        "Accuracy for classes, the marks of SQuAD for answers."
+        if self.vocab: return [TopK()]
+        marks = ['exact', 'f1'] if all(question.answers for question in self.windows.questions) else ['exact', 'f1', 'best_exact', 'best_f1']
+        return [AnswerMark(self.windows, mark) for mark in marks]
+
     def __len__(self): return len(self.arrays[0])
     def __getitem__(self, i): return tuple(torch.tensor(array[i].astype(np.int64)) for array in self.arrays)
     def new_empty(self): return TextItems(tuple(array[:0] for array in self.arrays), self.tokenizer, n_inp=self.n_inp, vocab=self.vocab)
 
 class MaskedItems:
     "Windows of a corpus with gaps, drawn when they are asked for."
-    n_inp,vocab = 3,None
+    n_inp,vocab,loss_func = 3,None,staticmethod(gap_loss)
     def __init__(self,
         windows:TextWindows, # Stretches of at most n − 3 tokens
         n:int,               # Tokens of an example
         tokenizer,           # What encoded them
         seed:int=None,       # Draw the same gaps each time; `None`: from NumPy's generator
     ): self.windows,self.n,self.tokenizer,self.seed = windows,n,tokenizer,seed
+
+    @property
+    def metrics(self): return [Perplexity(), Perplexity(self.windows.corpus.bytes_per_token)]
 
     def __len__(self): return len(self.windows)
 
@@ -362,15 +376,16 @@ def _text_dls(train, valid, bs, seed, workers):
     loader = RepeatableDL(train, bs=bs, seed=seed, shuffle=True, drop_last=True, num_workers=workers, persistent_workers=workers>0, pin_memory=torch.cuda.is_available(), device=device)
     return DataLoaders(loader, loader.new(valid, shuffle=False, drop_last=False), device=device)
 
-# %% ../nbs/38_data_text.ipynb #31d4beae
+# %% ../nbs/38_data_text.ipynb #90713318
 PIECES = 4096 # Word pieces to learn where no tokenizer is given
 
 def _kept(): return fastai_path('data')/'attnfree'
 
 def _tokenizer(tokenizer, texts, files):
-    "A tokenizer as it is given, from its file, or word pieces learned from the texts of some files."
-    if isinstance(tokenizer, (str, Path)): return load_tokenizer(tokenizer)
-    if tokenizer is not None: return tokenizer
+    "A tokenizer as it is given, from its file, bytes, or word pieces learned from the texts of some files."
+    if tokenizer is None or tokenizer == 'bytes': return ByteTokenizer()
+    if isinstance(tokenizer, Path) or isinstance(tokenizer, str) and tokenizer != 'pieces': return load_tokenizer(tokenizer)
+    if tokenizer != 'pieces': return tokenizer
     about = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     kept = _kept()/f'pieces-{hashlib.md5(json.dumps([PIECES, about]).encode()).hexdigest()}.json'
     if not kept.exists():
@@ -378,7 +393,7 @@ def _tokenizer(tokenizer, texts, files):
         train_pieces(texts, PIECES).save(kept)
     return load_tokenizer(kept)
 
-# %% ../nbs/38_data_text.ipynb #17a27119
+# %% ../nbs/38_data_text.ipynb #73f5449b
 def _only_text(files, skip_bad):
     "Without the files that are not UTF-8, where they shall be skipped."
     if not skip_bad: return files
@@ -398,21 +413,21 @@ def text(
     workers:int=0,           # Processes that load batches
     augment:bool=True,       # Unused: gaps are always drawn anew in training
     skip_bad:bool=False,     # Go on without files that are not UTF-8
-    tokenizer=None,          # A tokenizer or the path of its json; by default word pieces learned from the training texts
+    tokenizer=None,          # 'bytes', 'pieces' learned from the training texts, a tokenizer or the path of its json; `None` is bytes
 )->DataLoaders:              # Ids, segments and places; the tokens that stood there
     "Gaps to fill in any text, drawn while training (Devlin et al. 2019)."
     n = 128 if size is None else size
     _positive(bs=bs, size=n)
     if n < 5: raise ValueError(f"size={n} must be at least 5: three special tokens and two of the text")
     files = text_files(path)
-    train,held = hold_out(files if isinstance(tokenizer, ByteTokenizer) else _only_text(files, skip_bad))
+    train,held = hold_out(files if tokenizer in (None, 'bytes') or isinstance(tokenizer, ByteTokenizer) else _only_text(files, skip_bad))
     tokenizer = _tokenizer(tokenizer, Texts(train), train.values())
     corpus = token_corpus(train, tokenizer, _kept())
     parts = (corpus, token_corpus(held, tokenizer, _kept())) if held else (corpus.part(0, 0.95), corpus.part(0.95, 1))
     train,valid = (TextWindows(part, n-3) for part in parts)
     return _text_dls(MaskedItems(train, n, tokenizer), MaskedItems(valid, n, tokenizer, seed=0), bs, seed, workers)
 
-# %% ../nbs/38_data_text.ipynb #fcca922c
+# %% ../nbs/38_data_text.ipynb #c0f3ab23
 def _tables(path, folder, patterns, origin):
     "A file for each pattern, all in one folder: the named one, or `folder` in it."
     root = data_path(path)
@@ -441,7 +456,7 @@ def sst2(
     workers:int=0,           # Processes that load batches
     augment:bool=True,       # Unused: sentences are left as they are
     skip_bad:bool=False,     # Leave out rows with another label, and cut words that are too long
-    tokenizer=None,          # A tokenizer or the path of its json; by default word pieces learned from the training sentences
+    tokenizer=None,          # 'bytes', 'pieces' learned from the training sentences, a tokenizer or the path of its json; `None` is bytes
 )->DataLoaders:              # Ids and segments; negative or positive
     "What sentences say of films: SST-2 in GLUE's files (Socher et al. 2013)."
     return _sentences('sst2', 'SST-2', 'dev', path, bs, size, seed, workers, skip_bad, tokenizer)
@@ -454,12 +469,12 @@ def mnli(
     workers:int=0,           # Processes that load batches
     augment:bool=True,       # Unused: pairs are left as they are
     skip_bad:bool=False,     # Leave out rows with another label, and cut words that are too long
-    tokenizer=None,          # A tokenizer or the path of its json; by default word pieces learned from the training sentences
+    tokenizer=None,          # 'bytes', 'pieces' learned from the training sentences, a tokenizer or the path of its json; `None` is bytes
 )->DataLoaders:              # Ids and segments; entailment, neutral or contradiction
     "Whether one sentence follows from another: MNLI in GLUE's files, validated on its matched part (Williams et al. 2018)."
     return _sentences('mnli', 'MNLI', 'dev_matched', path, bs, size, seed, workers, skip_bad, tokenizer)
 
-# %% ../nbs/38_data_text.ipynb #a5e8b227
+# %% ../nbs/38_data_text.ipynb #1ee1c07a
 def _squad(version, path, bs, size, seed, workers, skip_bad, tokenizer):
     "DataLoaders of SQuAD."
     n = 384 if size is None else size
@@ -483,7 +498,7 @@ def squad(
     workers:int=0,           # Processes that load batches
     augment:bool=True,       # Unused: questions are left as they are
     skip_bad:bool=False,     # Leave out questions whose answer is not in its context
-    tokenizer=None,          # A tokenizer or the path of its json; by default word pieces learned from the training texts
+    tokenizer=None,          # 'bytes', 'pieces' learned from the training texts, a tokenizer or the path of its json; `None` is bytes
 )->DataLoaders:              # Ids and segments; first and last token of the answer, 0 and 0 for none
     "Where a paragraph answers a question, if it does: SQuAD v2.0 (Rajpurkar et al. 2018)."
     return _squad('2.0', path, bs, size, seed, workers, skip_bad, tokenizer)
@@ -496,7 +511,7 @@ def squad1(
     workers:int=0,           # Processes that load batches
     augment:bool=True,       # Unused: questions are left as they are
     skip_bad:bool=False,     # Leave out questions whose answer is not in its context
-    tokenizer=None,          # A tokenizer or the path of its json; by default word pieces learned from the training texts
+    tokenizer=None,          # 'bytes', 'pieces' learned from the training texts, a tokenizer or the path of its json; `None` is bytes
 )->DataLoaders:              # Ids and segments; first and last token of the answer, 0 and 0 where the window does not hold it
     "Where a paragraph answers a question: SQuAD v1.1 (Rajpurkar et al. 2016)."
     return _squad('1.1', path, bs, size, seed, workers, skip_bad, tokenizer)
