@@ -439,14 +439,14 @@ def read_squad(
     if not questions: raise ValueError(f"{str(file)!r} has no questions: fetch it again")
     return questions
 
-# %% ../nbs/08_text_tasks.ipynb #027a5621
+# %% ../nbs/08_text_tasks.ipynb #64700c4c
 class AnswerWindows:
     "Questions with overlapping windows of their contexts, as examples of n tokens."
     def __init__(self,
         questions:list[Question], # From read_squad
         tokenizer,                # ByteTokenizer or PieceTokenizer
         n:int,                    # Tokens of an example
-        stride:int=128,           # Tokens from one window's beginning to the next; at most as many as a window holds
+        stride:int=128,           # Tokens from one window's beginning to the next; at most half of what a window holds
         longest:int=64,           # Tokens of a question; the rest is cut
     ):
         contexts = {question.context: None for question in questions}
@@ -458,7 +458,7 @@ class AnswerWindows:
         windows = [] # question, tokens before the context, first token of the context, number of them
         for i,question in enumerate(questions):
             room,tokens = n - len(asked[i]) - 3,len(encoded[question.context][0])
-            step = min(stride, room)
+            step = min(stride, max(1, room//2))
             windows += [(i, len(asked[i])+2, k*step, min(room, tokens - k*step)) for k in range(1 + max(0, math.ceil((tokens - room)/step)))]
         self.questions,self.places = questions,[encoded[question.context][1] for question in questions]
         self.question,self.before,self.first,self.length = np.array(windows).T
@@ -539,7 +539,7 @@ def answer_marks(
         marks.append((float(said == words), 2*common/(len(said) + len(words)) if said and words else float(said == words)))
     return tuple(max(column) for column in zip(*marks))
 
-# %% ../nbs/08_text_tasks.ipynb #8ecc40a9
+# %% ../nbs/08_text_tasks.ipynb #b07f4a19
 def _best_threshold(marks, speaks, silent, scores):
     "The highest mean mark over all thresholds, and the threshold."
     order = np.argsort(scores, kind='stable')
@@ -547,7 +547,7 @@ def _best_threshold(marks, speaks, silent, scores):
     ends = np.append(np.flatnonzero(np.diff(scores[order]) > 0), len(order)-1)  # the last of equal scores
     totals = silent.sum() + np.concatenate([[0.], gained[ends]])
     best = int(totals.argmax())
-    return 100*totals[best]/len(order),float(scores[order][ends[best-1]]) if best else -math.inf
+    return float(100*totals[best]/len(order)),float(scores[order][ends[best-1]]) if best else -math.inf
 
 def squad_marks(
     answers:dict[str,str],          # Answers by the questions' ids
