@@ -14,9 +14,9 @@ from typing import NamedTuple
 import pandas as pd
 from .vision import model_names
 
-# %% ../nbs/31_recipes.ipynb #a735476b
+# %% ../nbs/31_recipes.ipynb #e9ff7cec
 TASKS = {'digits': ('classification', 'pixels'), 'cifar10': ('classification', 'pixels'), 'imagenet': ('classification',),
-         'enwik8': ('lm',), 'text': ('lm', 'mlm'), 'sst2': ('finetune',), 'mnli': ('finetune',), 'squad': ('finetune',)}
+         'enwik8': ('lm',), 'text': ('lm', 'mlm'), 'sst2': ('finetune',), 'mnli': ('finetune',), 'squad': ('finetune',), 'squad1': ('finetune',)}
 
 class Field(NamedTuple):
     "What can be set: its value where nobody says anything, what it means, and which values are possible."
@@ -191,7 +191,7 @@ for _data in ('sst2', 'mnli'):
         | cite('gMLP Table 9: 1e-5, 2e-5 or 3e-5', lr=2e-5) | cite('gMLP Table 9: 10 % of 5 epochs', warmup_epochs=0.5))
 RECIPES['gmlp_squad'] = _FINETUNE | cite('gMLP Table 9', data='squad', size=512, bs=32, lr=5e-5, steps=8000, warmup_steps=1000)
 
-# %% ../nbs/31_recipes.ipynb #e1effe5c
+# %% ../nbs/31_recipes.ipynb #8b0632ff
 _SHORT = cite('ours: off in a short run', mixup=0., cutmix=0., erasing=0., repeats=1, drop_path=0.)
 
 RECIPES['digits'] = (_SHORT | cite('ours: a quick run on one core', data='digits', model='ff_micro_patch2_8', epochs=24, bs=64, lr=3e-3, warmup_epochs=4, smoothing=0.1, threads=1)
@@ -204,6 +204,9 @@ RECIPES['imagenet'] = (_SHORT | cite('ours: for some thousand images', data='ima
 _small = cite('ours', data='text', size=128, steps=2000, warmup_steps=100, clip=1.)
 RECIPES['text_lm'] = (_because('ours', _TEXT) | _small | cite('ours: AFT 5.2 scaled down', task='lm', model='lm_aft_local_mini_128', bs=32, lr=1e-3)
     | cite('ours: as AFT 5.1', wd=0.1, drop=0.1) | cite('ours: as iGPT 3.4', betas=(0.9, 0.95)))
+_small_tasks = (_because('ours', _TEXT) | cite('ours: gMLP Table 9 scaled down', task='finetune', model='mlm_gmlp_mini_128', bs=32, lr=3e-4, clip=1., epochs=3, warmup_epochs=0.3)
+    | cite('ours: as gMLP Table 9', eps=1e-6, schedule='linear', wd=0.01, drop=0.1))
+for _data,_size in {'sst2': 64, 'mnli': 128, 'squad': 256, 'squad1': 256}.items(): RECIPES[_data] = _small_tasks | cite('ours', data=_data, size=_size)
 RECIPES['text_mlm'] = (_because('ours', _TEXT) | _small | cite('ours: gMLP Table 8 scaled down', task='mlm', model='mlm_gmlp_mini_128', bs=64)
     | cite('ours: as gMLP Table 8', lr=7e-4, eps=1e-6, schedule='linear', wd=0.01))
 
@@ -290,11 +293,14 @@ def recipe_sources(
     return pd.DataFrame([(field, value, cited[field].source if field in cited else 'plain default') for field,value in recipe(name).items()],
                         columns=['field', 'value', 'source'], dtype=object)
 
-# %% ../nbs/31_recipes.ipynb #539f19f0
+# %% ../nbs/31_recipes.ipynb #10a5d58b
 def default_recipe(
-    data:str, # A key of TASKS
-)->str:       # Name of a recipe
+    data:str,      # A key of TASKS
+    task:str=None, # One of the data set's tasks; `None`: the one it has, where it has one
+)->str:            # Name of a recipe
     "The recipe for a data set when none is named; raises `ValueError` with the candidates where there is none."
     _known('data', data, TASKS)
-    if data in RECIPES: return data
-    raise ValueError(f"data={data!r} has no default recipe: name one of {', '.join(name for name,row in RECIPES.items() if row['data'].value == data)}")
+    if task not in (None, *TASKS[data]): raise ValueError(f"task={task!r} is none of data={data!r}, which has: {', '.join(TASKS[data])}")
+    for name in (data, f'{data}_{task}'):
+        if name in RECIPES and task in (None, recipe(name)['task']): return name
+    raise ValueError(f"data={data!r} has no default recipe{f' for task={task!r}' if task else ''}: name one of {', '.join(name for name,row in RECIPES.items() if row['data'].value == data)}")

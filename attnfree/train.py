@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['draw_run', 'train', 'option', 'attnfree_train']
 
-# %% ../nbs/33_train.ipynb #9193e378
+# %% ../nbs/33_train.ipynb #6afc2dda
 import shlex,signal
 from importlib.metadata import version
 from pathlib import Path
@@ -21,31 +21,40 @@ from .aft import AFTConv
 from .backbone import Backbone
 from .callbacks import RunLog,evaluated_model
 from .checkpoint import Checkpoint,TrainingStopped,load_state
-from .data import create_dls,data_config
-from .learner import attnfree_learner,fit_recipe,full_settings,new_run,read_config,recipe_schedule,save_run
+from .data import MaskedItems,TextItems,create_dls,data_config,text_config
+from .language import model_names as language_model_names
+from .learner import attnfree_learner,build_model,fit_recipe,full_settings,load,new_run,read_config,recipe_schedule,save_run
 from .loader import loader_speed
 from .processes import join_processes,rank_and_world
 from .recipes import RECIPES,default_recipe,parse_settings,recipe as settings_of,recipe_table
+from .text import load_tokenizer
 from .vision import create_model
 from .visualise import plot_curves,plot_hidden_filters,plot_influence,plot_kernels,plot_keys,plot_reach,plot_spatial_weights
 
-# %% ../nbs/33_train.ipynb #ca5fc136
+# %% ../nbs/33_train.ipynb #8da143c4
+def _is_text(dls): return isinstance(dls.train_ds, (MaskedItems, TextItems))
+
+def _save_pictures(run, pictures):
+    "Write figures by name, and return the names of the files."
+    for name,figure in pictures.items(): figure.savefig(Path(run)/f'{name}.png', dpi=100)
+    return [f'{name}.png' for name in pictures]
+
 def draw_run(
     run:str|Path,    # Run folder with a `metrics.csv`
     model:Backbone,  # The trained network
     dls:DataLoaders, # Its data
 )->list[str]:        # Names of the files
     "Draw curves, learned weights and influence maps of a trained network into its run folder."
+    if _is_text(dls): return _save_pictures(run, dict(curves=plot_curves(pd.read_csv(Path(run)/'metrics.csv'), dls.valid_ds.metrics[-1].name)))
     images = dls.valid.one_batch()[0][:4].to(next(model.parameters()).device)
     pictures = dict(curves=plot_curves(pd.read_csv(Path(run)/'metrics.csv')), influence=plot_influence(model, images))
     mixer = model.body.blocks[0].mixer
     if isinstance(mixer, AFTConv): pictures |= dict(kernels=plot_kernels(model), keys=plot_keys(model, images))
     elif hasattr(mixer, 'spatial_weights'): pictures |= dict(spatial_weights=plot_spatial_weights(model), reach=plot_reach(model))
     if hasattr(mixer, 'hidden_filters'): pictures['hidden_filters'] = plot_hidden_filters(model)
-    for name,figure in pictures.items(): figure.savefig(Path(run)/f'{name}.png', dpi=100)
-    return [f'{name}.png' for name in pictures]
+    return _save_pictures(run, pictures)
 
-# %% ../nbs/33_train.ipynb #3e3e6eb4
+# %% ../nbs/33_train.ipynb #1e697640
 def _watchers(log, run):
     "fastai's callbacks for the services named in `log`."
     callbacks = []
@@ -62,30 +71,54 @@ def _watchers(log, run):
             callbacks.append(WandbCallback(log_preds=False, log_model=False))
     return callbacks
 
+def _plan(dls, settings):
+    "What is kept of the data, and the arguments of the network; raises `ValueError` if they are not for the same."
+    name,text = settings['model'],_is_text(dls)
+    if text != (name in language_model_names()):
+        raise ValueError(f"model={name!r} is a network for {'images' if text else 'texts'}, but data={settings['data']!r} holds {'texts' if text else 'images'}: take one of attnfree.{'language' if text else 'vision'}.model_names()")
+    if not text:
+        data = data_config(dls)
+        return data,dict(name=name, img_size=data['img_size'], in_chans=data['in_chans'], num_classes=len(data['classes']), drop_rate=settings['drop'], drop_path_rate=settings['drop_path'])
+    data = text_config(dls)
+    head = None if isinstance(dls.train_ds, MaskedItems) else 'classes' if data['classes'] else 'span'
+    return data,dict(name=name, vocab_size=data['vocab_size'], n=data['n'], drop=settings['drop'], drop_path_rate=settings['drop_path'], head=head, num_classes=len(data['classes'] or '--'))
+
+def _begin_from(net, start, dls):
+    "Give a network of texts the words and blocks of a run that was trained before."
+    old,config = load(start)
+    if 'tokenizer' not in config['data']: raise ValueError(f"start={str(start)!r} was trained on images: name a run on texts")
+    if load_tokenizer(Path(start)/'tokenizer.json').text() != dls.tokenizer.text(): raise ValueError(f"start={str(start)!r} was trained with another tokenizer: use the tokenizer.json of that run")
+    if old.stem.grid != net.stem.grid: old.set_input_size(net.stem.grid[0])
+    try:
+        for part in ('stem', 'body'): getattr(net, part).load_state_dict(getattr(old, part).state_dict())
+    except RuntimeError as e: raise ValueError(f"start={str(start)!r} holds a {config['model']['name']}, whose weights do not fit: take the same model") from e
+
 def train(
     recipe:str|dict,   # Name of a recipe, or its fields
-    dls:DataLoaders,   # Image data, in batches of the recipe's size divided by its `accumulate`
+    dls:DataLoaders,   # Images or texts, in batches of the recipe's size divided by its `accumulate`
     run:str|Path,      # Folder of the run: empty, or one to go on with
     *,
     resume:bool=False, # Go on from the checkpoint in the folder
     every:int=0,       # Save after so many steps too; 0: only after each epoch
     log:str=None,      # 'tensorboard', 'wandb' or both
     source:dict=None,  # `data` and `path`, by which the data are found again
+    start:str|Path=None, # Run on texts whose words and blocks the network begins with; `None`: random ones
 )->pd.DataFrame:       # The metrics, one row for each epoch
     "Train a model by a recipe and fill its run folder."
-    settings,data,run = full_settings(recipe),data_config(dls),Path(run)
+    settings,run = full_settings(recipe),Path(run)
+    data,arguments = _plan(dls, settings)
     set_seed(settings['seed'], reproducible=True)
-    arguments = dict(name=settings['model'], img_size=data['img_size'], in_chans=data['in_chans'], num_classes=len(data['classes']),
-                     drop_rate=settings['drop'], drop_path_rate=settings['drop_path'])
-    net = create_model(**arguments)
+    net = build_model(arguments)
+    if start is not None: _begin_from(net, start, dls)
     rank,world = rank_and_world()
     set_seed(settings['seed'] + rank, reproducible=True)
     again = resume and (run/'checkpoint.safetensors').exists()
-    keep = Checkpoint(run, resume=again, every=every, monitor='accuracy')
+    keep = Checkpoint(run, resume=again, every=every, monitor=dls.valid_ds.metrics[-1].name if _is_text(dls) else 'accuracy')
     learn = attnfree_learner(dls, net, settings, cbs=[RunLog(run), keep, *_watchers(log, run)], path=run)
     epochs,_ = recipe_schedule(dls, settings)
     if rank == 0 and not again:
         versions = {name: version(name) for name in ('attnfree', 'torch', 'fastai', 'timm')}
+        if _is_text(dls): dls.tokenizer.save(run/'tokenizer.json')
         save_run(run, dict(model=arguments, data=data, training=settings, source=source or {}, processes=world, versions=versions))
     state = load_state(keep.file) if again else None
     if state and state['position'][0] >= epochs: net.load_state_dict(state['callbacks'].get('ema', dict(weights=state['model']))['weights'])
@@ -104,7 +137,7 @@ def option(
     "A parameter that argparse shall treat in its own way, for fastcore 1 and 2."
     return fastcore.script.Param(about, kind, **how) if hasattr(fastcore.script, 'Param') else Annotated[kind, about, how]
 
-# %% ../nbs/33_train.ipynb #2a2880bc
+# %% ../nbs/33_train.ipynb #12031738
 def _given(settings, **named):
     "The settings from --set and from the options that are short for it."
     given = parse_settings(settings or [])
@@ -112,12 +145,13 @@ def _given(settings, **named):
         if value is not None and given.setdefault(name, value) != value: raise ValueError(f"--{name} {value} and --set {name}={given[name]} contradict each other: give one of them")
     return given
 
-def _wanted(recipe, data, settings, model, epochs):
+def _wanted(recipe, data, task, settings, model, epochs, start):
     "The full settings for what was said on the command line."
     given = _given(settings, model=model, epochs=epochs)
+    if start is not None: given.setdefault('model', read_config(start)['model']['name'])
     if data is not None and recipe is not None and RECIPES.get(recipe, {}).get('data', (data,))[0] != data:
         raise ValueError(f"recipe {recipe!r} is for data={RECIPES[recipe]['data'].value!r}, not for {data!r}: leave one of them out, or name the data by --set data={data}")
-    return settings_of(recipe or default_recipe(data or 'digits'), **given)
+    return settings_of(recipe or default_recipe(data or 'digits', task), **given)
 
 def _shared(
     value, # Anything small, of the first process
@@ -128,7 +162,9 @@ def _shared(
     dist.broadcast_object_list(values)
     return values[0]
 
-def _train(recipe, data, settings, model, path, epochs, out, resume, workers, every, skip_bad, log, loader):
+def _metric_names(metrics): return [name for name in metrics if name in ('accuracy', 'perplexity', 'byte_perplexity', 'exact', 'f1', 'best_exact', 'best_f1')]
+
+def _train(recipe, data, task, settings, model, path, epochs, out, resume, workers, every, skip_bad, log, loader, start, tokenizer):
     "The command without its handling of errors; returns the run folder."
     say = print if rank_and_world()[0] == 0 else lambda *text: None
     if resume:
@@ -140,16 +176,17 @@ def _train(recipe, data, settings, model, path, epochs, out, resume, workers, ev
         other = [name for name in wanted if asked[name] != wanted[name]]
         if other: raise ValueError(f"{other[0]}={asked[other[0]]!r}, but the run in {out} has {other[0]}={wanted[other[0]]!r}: a resumed run keeps its settings; start a new one for others")
         run,path = Path(out).expanduser(),path or source['path']
-    else: wanted,run = _wanted(recipe, data, settings, model, epochs),None
-    if wanted['task'] != 'classification': raise ValueError(f"task={wanted['task']!r} cannot be trained by this version: the recipes with task=classification can")
+        if (run/'tokenizer.json').exists(): tokenizer = run/'tokenizer.json'
+    else: wanted,run = _wanted(recipe, data, task, settings, model, epochs, start),None
+    if start is not None and not resume: tokenizer = Path(start)/'tokenizer.json'
+    if wanted['task'] not in ('classification', 'mlm', 'finetune'): raise ValueError(f"task={wanted['task']!r} cannot be trained by this version: the recipes with task=classification, mlm and finetune can")
     if wanted['threads'] is not None: torch.set_num_threads(wanted['threads'])
-    with torch.device('meta'): create_model(wanted['model']) # an unknown name stops here
-    dls = create_dls(wanted['data'], path, bs=wanted['bs']//wanted['accumulate'], size=wanted['size'], seed=wanted['seed'], workers=workers, augment=wanted['augment'], skip_bad=skip_bad)
-    size = data_config(dls)['img_size']
-    with torch.device('meta'): create_model(wanted['model'], img_size=size) # a size that does not fit stops here
+    with torch.device('meta'): build_model(dict(name=wanted['model'])) # an unknown name stops here
+    dls = create_dls(wanted['data'], path, bs=wanted['bs']//wanted['accumulate'], size=wanted['size'], seed=wanted['seed'], workers=workers, augment=wanted['augment'], skip_bad=skip_bad, tokenizer=tokenizer)
+    with torch.device('meta'): build_model(_plan(dls, wanted)[1]) # a size that does not fit stops here
     if loader:
         speed = loader_speed(dls.train)
-        return say(f"The loader alone delivers {speed['images per second']:,.0f} images per second to this process, {speed['per worker']:,.0f} from each worker; the images/s of metrics.csv are those of the training")
+        return say(f"The loader alone delivers {speed['images per second']:,.0f} examples per second to this process, {speed['per worker']:,.0f} from each worker; the images/s of metrics.csv are those of the training")
     dls.train.group = wanted['accumulate']
     recipe_schedule(dls, wanted) # a warm-up longer than the run stops here
     unknown = {*(log or '').split(',')} - {'', 'tensorboard', 'wandb'}
@@ -157,20 +194,24 @@ def _train(recipe, data, settings, model, path, epochs, out, resume, workers, ev
     if every < 0: raise ValueError(f"every={every} must not be negative")
     if run is None: run = Path(_shared(str(new_run(out)) if rank_and_world()[0] == 0 else None))
     epochs = wanted['epochs'] or f"{wanted['steps']} steps in"
-    say(f"{wanted['model']} on {wanted['data']}: {len(dls.train_ds):,} images to train on, {len(dls.valid_ds):,} held out, {epochs} epochs; the run is in {run}")
-    metrics = train(wanted, dls, run, resume=resume, every=every, log=log, source=dict(data=wanted['data'], path=str(Path(path).expanduser().resolve()) if path else None))
+    say(f"{wanted['model']} on {wanted['data']}: {len(dls.train_ds):,} {'examples' if _is_text(dls) else 'images'} to train on, {len(dls.valid_ds):,} held out, {epochs} epochs; the run is in {run}")
+    metrics = train(wanted, dls, run, resume=resume, every=every, log=log, start=start, source=dict(data=wanted['data'], path=str(Path(path).expanduser().resolve()) if path else None))
     if metrics is None: return run
     last,bad = metrics.iloc[-1],int(dls.train.bad.sum() + dls.valid.bad.sum())
-    say(f"\n{'model':26}{'data':10}{'epochs':>7}{'valid loss':>12}{'accuracy':>10}\n{wanted['model']:26}{wanted['data']:10}{len(metrics):>7}{last.valid_loss:>12.4f}{last.accuracy:>10.2%}")
-    if bad: say(f"{bad} images could not be read and were skipped")
-    picture = next((run/name for name in ('spatial_weights.png', 'kernels.png') if (run/name).exists()), run/'influence.png')
+    named = _metric_names(metrics)
+    shown = [f'{last.accuracy:.2%}' if name == 'accuracy' else f'{last[name]:.2f}' for name in named]
+    say(f"\n{'model':26}{'data':10}{'epochs':>7}{'valid loss':>12}" + ''.join(f'{name:>{max(10, len(name)+2)}}' for name in named))
+    say(f"{wanted['model']:26}{wanted['data']:10}{len(metrics):>7}{last.valid_loss:>12.4f}" + ''.join(f'{value:>{max(10, len(name)+2)}}' for name,value in zip(named, shown)))
+    if bad: say(f"{bad} examples could not be read and were skipped")
+    picture = next((run/name for name in ('spatial_weights.png', 'kernels.png', 'influence.png') if (run/name).exists()), run/'curves.png')
     say(f"\nThe run is in {run}; what was learned is drawn in {picture}")
     return run
 
 @call_parse
 def attnfree_train(
     recipe:str=None,     # Name of a recipe; --list shows them. By default the one with the name of the data set
-    data:str=None,       # Data set: digits, cifar10 or imagenet (any tree of images with train/ and val/); by default the recipe's, or digits
+    data:str=None,       # Data set: digits, cifar10, imagenet (any tree of images with train/ and val/), text, sst2, mnli, squad or squad1; by default the recipe's, or digits
+    task:str=None,       # Where a data set has several: mlm for text (gaps)
     set:option('A field of the recipe, field=value; repeat for more', str, action='append')=None,
     model:str=None,      # Name of the model, short for --set model=
     epochs:int=None,     # Passes over the training images, short for --set epochs=
@@ -181,17 +222,19 @@ def attnfree_train(
     every:int=0,         # Save a checkpoint after so many steps too; 0: after each epoch
     skip_bad:bool=False, # Go on without images that cannot be read, and count them
     log:str=None,        # tensorboard, wandb, or both with a comma
+    start:str=None,      # Run folder of a network pre-trained on texts, whose words, blocks and tokenizer are taken over
+    tokenizer:str=None,  # For texts: bytes, pieces (learned from the training texts), or the json of a tokenizer; by default bytes
     loader:bool=False,   # Time the loader alone, and stop: is the data or the network the limit?
     list:bool=False,     # Show the recipes and stop
     timeout:float=120,   # Seconds to wait for the other processes at the start
 ):
-    "Train a vision network by a recipe and leave a folder with its weights, metrics and pictures."
+    "Train a network by a recipe and leave a folder with its weights, metrics and pictures."
     if list:
         with pd.option_context('display.width', 200, 'display.float_format', '{:g}'.format): print(recipe_table(fields=['task', 'data', 'model', 'bs', 'epochs', 'steps', 'lr']).fillna('').to_string())
         return
     try:
         join_processes(timeout)
-        _train(recipe, data, set, model, path, epochs, out, resume, workers, every, skip_bad, log, loader)
+        _train(recipe, data, task, set, model, path, epochs, out, resume, workers, every, skip_bad, log, loader, start, tokenizer)
         if dist.is_initialized(): dist.destroy_process_group()
     except TrainingStopped as stop:
         same = ''.join(f' --{name} {value}' for name,value in dict(workers=workers, every=every, log=log).items() if value) + ' --skip_bad'*skip_bad
