@@ -470,7 +470,7 @@ from torch import nn,Tensor
 from .mixer import count_tokens
 from .sgu import TinyAttention
 
-# %% ../nbs/39_visualise_gate.ipynb #7746afb6
+# %% ../nbs/39_visualise_gate.ipynb #bf239a81
 def _matrices(source, grid=None, prefix=0):
     "Weights, `(layers, heads, n, n)`, grid and prefix; arrays without a grid belong to a sequence."
     if not isinstance(source, nn.Module):
@@ -491,7 +491,6 @@ def plot_middle_rows(
     token:int=None,         # Which token reads; `None`: the middle one, n//2
     by:str='offset',        # What the axis counts: 'offset' from the reading token, or 'position' in the text
     same_scale:bool=True,   # One scale for all panels; `False`: each its own, to see forms where strengths differ
-    label:str='weight',     # What the numbers are
 ):                          # The matplotlib figure
     "What one token reads, a curve for each layer, in the manner of gMLP's Figure 4."
     if by not in ('offset', 'position'): raise ValueError(f"by={by!r} must be 'offset' or 'position'")
@@ -500,26 +499,22 @@ def plot_middle_rows(
     n = weights.shape[-1]
     token = _choose(n//2 if token is None else token, n, 'token')[0]
     layers,head = _choose(layers, len(weights), 'layers'),_choose(head, weights.shape[1], 'head')[0]
-    first,own = (-token, 0) if by == 'offset' else (0, token)
-    columns = min(len(layers), 4 if len(layers) <= 8 else 6)
+    (first,own),columns = (-token, 0) if by == 'offset' else (0, token),min(len(layers), 4 if len(layers) <= 8 else 6)
     rows = -(-len(layers)//columns)
     fig,axes = plt.subplots(rows, columns, squeeze=False, sharex=True, sharey=same_scale, layout='constrained', figsize=(max(4, 10/6*columns + 0.5), 1.2*rows + 0.9))
     for layer,ax in zip(layers, axes.flat):
-        ax.axhline(0, c='0.6', lw=0.8)
-        ax.axvline(own, c='k', lw=0.8, ls=':')
+        ax.axhline(0, c='0.6', lw=0.8); ax.axvline(own, c='k', lw=0.8, ls=':')
         ax.plot(np.arange(n) + first, weights[layer,head,token], c='tab:red', lw=1.2)
         ax.set(title=f'layer {layer}', xlim=(first, max(first+n-1, first+1)), xticks=sorted({first, own, first+n-1}))
-        ax.locator_params(axis='y', nbins=4)
-        ax.spines[['top', 'right']].set_visible(False)
+        ax.locator_params(axis='y', nbins=4); ax.spines[['top', 'right']].set_visible(False)
     for ax in axes.flat[len(layers):]: ax.set_visible(False)
-    for ax in axes.flat[len(layers)-columns:rows*columns-columns]: ax.tick_params(labelbottom=True)  # nothing below them
+    for ax in axes.flat[len(layers)-columns:(rows-1)*columns]: ax.tick_params(labelbottom=True) # nothing below them
     fig.suptitle(f"What token {token} of {n} reads (dotted: itself){'' if same_scale else ', each panel on its own scale'}", fontsize=11)
-    fig.supxlabel('tokens later' if by == 'offset' else 'position of the token that is read')
-    fig.supylabel(label)
+    fig.supxlabel('tokens later' if by == 'offset' else 'position of the token that is read'); fig.supylabel('weight')
     plt.close(fig)
     return fig
 
-# %% ../nbs/39_visualise_gate.ipynb #a9fd0cbb
+# %% ../nbs/39_visualise_gate.ipynb #7f06ed68
 def toeplitz_share(
     weights:np.ndarray,       # Weights, `(..., n, n)`, prefix first
     grid:tuple[int,...]=None, # Token grid, `(h, w)` or `(n,)`; `None`: a sequence
@@ -527,7 +522,6 @@ def toeplitz_share(
 )->np.ndarray:                # `(...)`: 1 for Toeplitz weights, about 0 for independent ones; NaN where there is nothing to judge
     "The share of the squares of weights between grid tokens that is explained by their offset alone, corrected for chance."
     weights = np.asarray(weights, dtype=float)
-    if weights.ndim < 2: raise ValueError(f"weights of shape {weights.shape} must be (..., n, n)")
     grid = (weights.shape[-1]-prefix,) if grid is None else grid
     n = count_tokens(grid, prefix)
     if weights.shape[-2:] != (n, n): raise ValueError(f"weights of shape {weights.shape} must be (..., {n}, {n}) for grid={tuple(grid)} and prefix={prefix}")
@@ -537,8 +531,7 @@ def toeplitz_share(
     def share(w):
         scatter,total = factor*(w - (np.bincount(offset, w)/count)[offset])**2,(w[judged]**2).sum()
         return 1 - scatter[judged].sum()/total if total > 0 else np.nan
-    matrices = weights[...,prefix:,prefix:].reshape(-1, len(offset))
-    return np.array([share(w) for w in matrices]).reshape(weights.shape[:-2])
+    return np.array([share(w) for w in weights[...,prefix:,prefix:].reshape(-1, len(offset))]).reshape(weights.shape[:-2])
 
 # %% ../nbs/39_visualise_gate.ipynb #3be6996b
 def plot_gates(
@@ -575,7 +568,7 @@ def tiny_attention_maps(
     model(*inputs)
     return np.stack(maps)
 
-# %% ../nbs/39_visualise_gate.ipynb #9d5f92b5
+# %% ../nbs/39_visualise_gate.ipynb #7e2638d9
 @plt.rc_context({'font.size': 8})
 def plot_pair_attention(
     maps,                   # What tiny_attention_maps returned, `(layers, n, n)`
@@ -602,16 +595,13 @@ def plot_pair_attention(
     width,height = (min(0.22*len(places), 14) for places in (columns, rows))
     fig,ax = plt.subplots(figsize=(max(4, width + 2), max(2, height + 1.5)), layout='constrained')
     image = ax.imshow(values, cmap='RdBu_r', vmin=-limit, vmax=limit, interpolation='nearest')
-    ax.tick_params(axis='x', rotation=90, bottom=False, labelbottom=False, labeltop=True)
-    ax.tick_params(left=False)
+    ax.tick_params(length=0, labelbottom=False, labeltop=True); ax.tick_params(axis='x', rotation=90)
     for axis,places in ((ax.xaxis, columns), (ax.yaxis, rows)):
         words = [token if token.isprintable() else repr(token)[1:-1] for token in (str(tokens[place]) for place in places)]
         axis.set_ticks(range(len(places)), labels=words, parse_math=False)
         for text,place in zip(axis.get_ticklabels(), places): text.set_color('0.5' if tokens[place] in ('[CLS]', separator) else 'k')
     for end in ends[:-1] if not across else []: ax.axhline(end+0.5, c='k', lw=0.8); ax.axvline(end+0.5, c='k', lw=0.8)
     ax.set(title=f'Largest share of attention in {named}', xlabel='word that is read', ylabel='word that reads')
-    ax.spines[:].set_color('0.7')
-    bar = fig.colorbar(image, ax=ax, shrink=0.8, aspect=30, label='share', extend='max' if limit < largest else 'neither')
-    bar.ax.set_ylim(0, None)
+    fig.colorbar(image, ax=ax, shrink=0.8, aspect=30, label='share', extend='max' if limit < largest else 'neither').ax.set_ylim(0, None)
     plt.close(fig)
     return fig
