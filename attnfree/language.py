@@ -17,7 +17,7 @@ from .ff import FeedForwardMixer
 from .sgu import GatedMLP
 from .text_model import MaskedLM,TokenEmbedding
 
-# %% ../nbs/21_language.ipynb #c4504d65
+# %% ../nbs/21_language.ipynb #07a64f04
 def _gated(form='split'): return dict(mixer=partial(GatedMLP, toeplitz=True, form=form), ff=False)
 
 FAMILIES = { # `ff`: a network over channels beside the mixer
@@ -26,13 +26,14 @@ FAMILIES = { # `ff`: a network over channels beside the mixer
     'bert_bias':  dict(mixer=partial(Attention, relative=True, content=False), ff=True, mask_padding=True),
     'mixer':      dict(mixer=FeedForwardMixer, ff=True),
     'gmlp':       _gated(),
+    'gmlp_free':           dict(mixer=GatedMLP, ff=False),
     'gmlp_linear':         _gated('linear'),
     'gmlp_additive':       _gated('additive'),
     'gmlp_multiplicative': _gated('multiplicative'),
     'amlp':       _gated(),
 }
 
-# %% ../nbs/21_language.ipynb #98c63798
+# %% ../nbs/21_language.ipynb #ff23f374
 class Size(NamedTuple):
     "One network: what mixes, and how much of everything."
     family:str     # Name in FAMILIES
@@ -76,6 +77,7 @@ MODELS = {
     'mlm_gmlp_mini_additive_128':       Size('gmlp_additive', 128, 9, 128, 512, 5_329_143),
     'mlm_gmlp_mini_multiplicative_128': Size('gmlp_multiplicative', 128, 9, 128, 512, 5_329_143),
     'mlm_gmlp_mini_128':                Size('gmlp', 128, 8, 128, 768, 5_326_840),
+    'mlm_gmlp_mini_free_128':           Size('gmlp_free', 128, 8, 128, 768, 5_455_872),
     'mlm_amlp_mini_128':                Size('amlp', 128, 7, 128, 768, 5_352_473, dict(attention=32)),
 }
 

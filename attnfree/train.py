@@ -137,7 +137,7 @@ def option(
     "A parameter that argparse shall treat in its own way, for fastcore 1 and 2."
     return fastcore.script.Param(about, kind, **how) if hasattr(fastcore.script, 'Param') else Annotated[kind, about, how]
 
-# %% ../nbs/33_train.ipynb #12031738
+# %% ../nbs/33_train.ipynb #e4fb2806
 def _given(settings, **named):
     "The settings from --set and from the options that are short for it."
     given = parse_settings(settings or [])
@@ -183,7 +183,8 @@ def _train(recipe, data, task, settings, model, path, epochs, out, resume, worke
     if wanted['threads'] is not None: torch.set_num_threads(wanted['threads'])
     with torch.device('meta'): build_model(dict(name=wanted['model'])) # an unknown name stops here
     dls = create_dls(wanted['data'], path, bs=wanted['bs']//wanted['accumulate'], size=wanted['size'], seed=wanted['seed'], workers=workers, augment=wanted['augment'], skip_bad=skip_bad, tokenizer=tokenizer)
-    with torch.device('meta'): build_model(_plan(dls, wanted)[1]) # a size that does not fit stops here
+    plan = _plan(dls, wanted)[1]
+    with torch.device('meta'): build_model(plan) # a size that does not fit stops here
     if loader:
         speed = loader_speed(dls.train)
         return say(f"The loader alone delivers {speed['images per second']:,.0f} examples per second to this process, {speed['per worker']:,.0f} from each worker; the images/s of metrics.csv are those of the training")
