@@ -278,7 +278,7 @@ def imagenet(
     tfms = [_path, open_image, Fit(size, crop_pct=0.875, split_idx=1 if augment else None)],label,[RandomResizedCrop(size, split_idx=0), FlipItem(0.5)],[]
     return _image_dls((train, valid), [names[name] for name in classes], imagenet_stats, tfms, bs, seed, workers, augment, skip_bad)
 
-# %% ../nbs/30_data.ipynb #dd70ce8e
+# %% ../nbs/30_data.ipynb #ce5f8517
 DATASETS = {'digits': digits, 'cifar10': cifar10, 'imagenet': imagenet}
 
 def create_dls(
@@ -290,16 +290,13 @@ def create_dls(
     workers:int=0,           # Processes that load batches
     augment:bool|str=True,   # Change the training images at random, as suits the data set; a policy of timm's, such as 'rand-m9-mstd0.5-inc1', comes on top
     skip_bad:bool=False,     # Go on without images that cannot be read
-    tokenizer=None,          # For texts: 'bytes', 'pieces', or the file of a tokenizer
 )->DataLoaders:              # With `vocab`, normalisation and all that a Learner needs
     "DataLoaders of the data set called `name`."
     if name not in DATASETS:
         near = get_close_matches(str(name).lower(), DATASETS, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}? " if near else ''
         raise ValueError(f"unknown data set {name!r}; {hint}There are: {', '.join(DATASETS)}")
-    if tokenizer is not None and name in ('digits', 'cifar10', 'imagenet'): raise ValueError(f"tokenizer={str(tokenizer)!r} is for texts, and {name} holds images: leave it out")
-    texts = {} if tokenizer is None else dict(tokenizer=tokenizer)
-    return DATASETS[name](path, bs=bs, size=size, seed=seed, workers=workers, augment=augment, skip_bad=skip_bad, **texts)
+    return DATASETS[name](path, bs=bs, size=size, seed=seed, workers=workers, augment=augment, skip_bad=skip_bad)
 
 # %% ../nbs/30_data.ipynb #d93c802c
 def data_config(

@@ -41,7 +41,7 @@ def project_by_distance(
     mixed = torch.fft.irfft(torch.fft.rfft(columns, n=circle)*torch.fft.rfft(kernel)[:,None], n=circle)[...,:n]
     return (mixed + bias[:,None]).flatten(1, 2).transpose(1, 2).to(x.dtype)
 
-# %% ../nbs/12_sgu.ipynb #28358d9b
+# %% ../nbs/12_sgu.ipynb #254fffeb
 GATES = {
     'linear':         lambda own,read: read,
     'additive':       lambda own,read: own + read,
@@ -63,10 +63,11 @@ class SpatialGatingUnit(nn.Module):
     ):
         super().__init__()
         n = count_tokens(grid, prefix, causal)
+        if not isinstance(dim, int) or dim < 1: raise ValueError(f"dim={dim!r} must be a whole number from 1")
         if form not in GATES: raise ValueError(f"form={form!r} must be one of {', '.join(GATES)}")
         if form == 'split' and dim % 2: raise ValueError(f"form='split' needs an even number of channels, not dim={dim}: use another width or form='multiplicative'")
         width = dim//2 if form == 'split' else dim
-        if heads < 1 or width % heads: raise ValueError(f"heads={heads} must divide the {width} channels that are mixed")
+        if not isinstance(heads, int) or heads < 1 or width % heads: raise ValueError(f"heads={heads} must divide the {width} channels that are mixed")
         if toeplitz and (len(grid) == 2 or prefix): raise ValueError(f"toeplitz=True knows offsets in a sequence without prefix, but grid={tuple(grid)} and prefix={prefix}: use toeplitz=False or grid=({n},)")
         self.grid,self.prefix,self.causal,self.form,self.toeplitz = tuple(grid),prefix,causal,form,toeplitz
         self.norm = nn.LayerNorm(width)
@@ -74,7 +75,7 @@ class SpatialGatingUnit(nn.Module):
         self.bias = nn.Parameter(torch.ones(heads, n))
 
     def no_weight_decay(self)->set[str]: # Names of parameters
-        "The weights over tokens and their biases: decay would pull the gate away from where it starts, at one."
+        "The weights over tokens and their biases: decay would pull the biases away from one, where the gate is open."
         return {'weight', 'bias'}
 
     def matrix(self,
@@ -135,7 +136,7 @@ class SpatialGatingUnit(nn.Module):
         "The learned weights between tokens."
         return self.matrix(self.bias.shape[1]).detach()
 
-# %% ../nbs/12_sgu.ipynb #0ca13d09
+# %% ../nbs/12_sgu.ipynb #4eb99189
 class TinyAttention(nn.Module):
     "A single attention head, as an addition to a gate (Liu et al. 2021, Fig. 6)."
     def __init__(self,
@@ -149,7 +150,8 @@ class TinyAttention(nn.Module):
     ):
         super().__init__()
         count_tokens(grid, prefix, causal)
-        if size < 1: raise ValueError(f"size={size} must be at least 1")
+        for name,value in dict(dim=dim, size=size, dim_out=dim if dim_out is None else dim_out).items():
+            if not isinstance(value, int) or value < 1: raise ValueError(f"{name}={value!r} must be a whole number from 1")
         self.grid,self.prefix,self.causal = tuple(grid),prefix,causal
         self.qkv,self.out = nn.Linear(dim, 3*size),nn.Linear(size, dim_out or dim)
 
@@ -204,7 +206,7 @@ class TinyAttention(nn.Module):
         new.grid = tuple(grid)
         return new
 
-# %% ../nbs/12_sgu.ipynb #3362f811
+# %% ../nbs/12_sgu.ipynb #03c90463
 class GatedMLP(nn.Module):
     "A feed-forward network with a spatial gate in its middle: gMLP's block without norm and residual, with `attention` aMLP's (Liu et al. 2021, Eq. 1, Fig. 6)."
     def __init__(self,
@@ -222,6 +224,9 @@ class GatedMLP(nn.Module):
     ):
         super().__init__()
         hidden = 6*dim if hidden is None else hidden
+        for name,value in dict(dim=dim, hidden=hidden, attention=1 if attention is None else attention).items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1: raise ValueError(f"{name}={value!r} must be a whole number from 1")
+        if form == 'split' and hidden % 2: raise ValueError(f"hidden={hidden} must be even for form='split', which halves it")
         self.fc1 = nn.Linear(dim, hidden)
         self.gate = SpatialGatingUnit(hidden, grid, prefix=prefix, causal=causal, form=form, toeplitz=toeplitz, heads=heads)
         width = hidden//2 if form == 'split' else hidden

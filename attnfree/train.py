@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['draw_run', 'train', 'option', 'attnfree_train']
 
-# %% ../nbs/33_train.ipynb #6afc2dda
+# %% ../nbs/33_train.ipynb #fe9ef538
 import shlex,signal
 from importlib.metadata import version
 from pathlib import Path
@@ -21,14 +21,13 @@ from .aft import AFTConv
 from .backbone import Backbone
 from .callbacks import RunLog,evaluated_model
 from .checkpoint import Checkpoint,TrainingStopped,load_state
-from .data import MaskedItems,TextItems,create_dls,data_config,text_config
+from .data import DATASETS,MaskedItems,TextItems,data_config,text_config
 from .language import model_names as language_model_names
 from .learner import attnfree_learner,build_model,fit_recipe,full_settings,load,new_run,read_config,recipe_schedule,save_run
 from .loader import loader_speed
 from .processes import join_processes,rank_and_world
 from .recipes import RECIPES,default_recipe,parse_settings,recipe as settings_of,recipe_table
 from .text import load_tokenizer
-from .vision import create_model
 from .visualise import plot_curves,plot_hidden_filters,plot_influence,plot_kernels,plot_keys,plot_reach,plot_spatial_weights
 
 # %% ../nbs/33_train.ipynb #8da143c4
@@ -54,7 +53,7 @@ def draw_run(
     if hasattr(mixer, 'hidden_filters'): pictures['hidden_filters'] = plot_hidden_filters(model)
     return _save_pictures(run, pictures)
 
-# %% ../nbs/33_train.ipynb #1e697640
+# %% ../nbs/33_train.ipynb #d030cbc9
 def _watchers(log, run):
     "fastai's callbacks for the services named in `log`."
     callbacks = []
@@ -71,6 +70,7 @@ def _watchers(log, run):
             callbacks.append(WandbCallback(log_preds=False, log_model=False))
     return callbacks
 
+# %% ../nbs/33_train.ipynb #37ab7ddc
 def _plan(dls, settings):
     "What is kept of the data, and the arguments of the network; raises `ValueError` if they are not for the same."
     name,text = settings['model'],_is_text(dls)
@@ -93,6 +93,7 @@ def _begin_from(net, start, dls):
         for part in ('stem', 'body'): getattr(net, part).load_state_dict(getattr(old, part).state_dict())
     except RuntimeError as e: raise ValueError(f"start={str(start)!r} holds a {config['model']['name']}, whose weights do not fit: take the same model") from e
 
+# %% ../nbs/33_train.ipynb #d5fe845e
 def train(
     recipe:str|dict,   # Name of a recipe, or its fields
     dls:DataLoaders,   # Images or texts, in batches of the recipe's size divided by its `accumulate`
@@ -137,7 +138,7 @@ def option(
     "A parameter that argparse shall treat in its own way, for fastcore 1 and 2."
     return fastcore.script.Param(about, kind, **how) if hasattr(fastcore.script, 'Param') else Annotated[kind, about, how]
 
-# %% ../nbs/33_train.ipynb #e4fb2806
+# %% ../nbs/33_train.ipynb #a38637b5
 def _given(settings, **named):
     "The settings from --set and from the options that are short for it."
     given = parse_settings(settings or [])
@@ -182,7 +183,9 @@ def _train(recipe, data, task, settings, model, path, epochs, out, resume, worke
     if wanted['task'] not in ('classification', 'mlm', 'finetune'): raise ValueError(f"task={wanted['task']!r} cannot be trained by this version: the recipes with task=classification, mlm and finetune can")
     if wanted['threads'] is not None: torch.set_num_threads(wanted['threads'])
     with torch.device('meta'): build_model(dict(name=wanted['model'])) # an unknown name stops here
-    dls = create_dls(wanted['data'], path, bs=wanted['bs']//wanted['accumulate'], size=wanted['size'], seed=wanted['seed'], workers=workers, augment=wanted['augment'], skip_bad=skip_bad, tokenizer=tokenizer)
+    if tokenizer is not None and wanted['data'] in ('digits', 'cifar10', 'imagenet'): raise ValueError(f"{str(tokenizer)!r} is a tokenizer for texts, and data={wanted['data']!r} holds images: leave out --tokenizer and --start")
+    texts = {} if tokenizer is None else dict(tokenizer=tokenizer)
+    dls = DATASETS[wanted['data']](path, bs=wanted['bs']//wanted['accumulate'], size=wanted['size'], seed=wanted['seed'], workers=workers, augment=wanted['augment'], skip_bad=skip_bad, **texts)
     plan = _plan(dls, wanted)[1]
     with torch.device('meta'): build_model(plan) # a size that does not fit stops here
     if loader:
