@@ -6,7 +6,7 @@
 __all__ = ['run_dls', 'evaluate', 'plot_confusion', 'attnfree_eval', 'score_influence', 'plot_prediction', 'attnfree_predict',
            'plot_runs', 'attnfree_plot']
 
-# %% ../nbs/34_evaluate.ipynb #f20ba316
+# %% ../nbs/34_evaluate.ipynb #f5d61d89
 import math
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -21,12 +21,25 @@ from fastai.data.transforms import Normalize
 from fastai.torch_core import default_device
 from fastcore.script import call_parse
 from .callbacks import write_whole
-from .data import Fit,create_dls,data_config,open_image
-from .learner import image_tensor,load,predict,read_config
+from .data import DATASETS,Fit,create_dls,data_config,open_image,text_config
+from .learner import attnfree_learner,image_tensor,load,predict,read_config
+from .recipes import TASKS
 from .train import option
 from .visualise import plot_curves
 
-# %% ../nbs/34_evaluate.ipynb #39ec2587
+# %% ../nbs/34_evaluate.ipynb #09570a3a
+def _is_text(config): return 'tokenizer' in config['data']
+
+def _of_run(config, data, path, bs):
+    "Name, folder and batch of the data, the run's own where they are `None`."
+    source,training = config.get('source') or {},config.get('training') or {}
+    if data is None and 'data' not in source: raise ValueError("data=None, but the run does not say what it was trained on: name the data set")
+    name,texts = data or source['data'],[name for name,tasks in TASKS.items() if {'mlm', 'finetune'} & {*tasks}]
+    if name in texts and not _is_text(config): raise ValueError(f"data={name!r} holds texts, but the run was trained on images")
+    if name not in texts and _is_text(config): raise ValueError(f"data={name!r} holds no texts, but the run was trained on them: name one of {', '.join(texts)}")
+    if path is None and name == source.get('data'): path = source.get('path')
+    return name,path,min(64, training.get('bs', 64)//training.get('accumulate', 1)) if bs is None else bs
+
 def run_dls(
     config:dict,           # Configuration of a run
     data:str=None,         # Name of a data set; `None`: the one of the run
@@ -38,11 +51,7 @@ def run_dls(
     skip_bad:bool=False,   # Leave out images that cannot be read
 )->DataLoaders:            # The data, prepared by the numbers of the run
     "The data on which a run is evaluated; raises `ValueError` if their classes are not those of the run."
-    source,known,training = config.get('source') or {},config['data'],config.get('training') or {}
-    if data is None and 'data' not in source: raise ValueError("data=None, but the run does not say what it was trained on: name the data set")
-    name = data or source['data']
-    if path is None and name == source.get('data'): path = source.get('path')
-    bs = min(64, training.get('bs', 64)//training.get('accumulate', 1)) if bs is None else bs
+    known,(name,path,bs) = config['data'],_of_run(config, data, path, bs)
     dls = create_dls(name, path, bs=bs, size=known['img_size'] if size is None else size, workers=workers, augment=False, skip_bad=skip_bad)
     found = data_config(dls)
     for i,(theirs,ours) in enumerate(zip_longest(found['classes'], known['classes'])):
@@ -122,29 +131,51 @@ def plot_confusion(
     plt.close(fig)
     return fig
 
-# %% ../nbs/34_evaluate.ipynb #0353ad98
+# %% ../nbs/34_evaluate.ipynb #a5d92e7e
+def _run_texts(run, config, data, path, size, bs, workers, skip_bad):
+    "The texts on which a run is evaluated; raises `ValueError` if they are of another kind."
+    known,(name,path,bs) = config['data'],_of_run(config, data, path, bs)
+    dls = DATASETS[name](path, bs=bs, size=known['n'] if size is None else size, workers=workers, skip_bad=skip_bad, tokenizer=Path(run).expanduser()/known['tokenizer'])
+    found = text_config(dls)
+    if [found['classes'], found['bytes_per_token'] is None] != [known['classes'], known['bytes_per_token'] is None]:
+        raise ValueError(f"data={name!r} has {'gaps' if found['bytes_per_token'] else found['classes'] or 'answers'}, the run {'gaps' if known['bytes_per_token'] else known['classes'] or 'answers'}: use data of the same kind")
+    return dls
+
+def _text_metrics(model, dls):
+    "One row: the number of examples, the loss, and what the data are judged by."
+    learn = attnfree_learner(dls, model)
+    with learn.no_bar(): values = learn.validate()
+    return pd.DataFrame([dict(zip(['examples', 'loss', *(metric.name for metric in learn.metrics)], [len(dls.valid_ds), *values]))])
+
 @call_parse
 def attnfree_eval(
     run:str,             # Folder of a run
     data:str=None,       # Data set with the classes of the run; by default the one it was trained on
     path:str=None,       # Folder with the data; by default where the run had them
-    size:int=None,       # Side of the images in pixels; by default as in training
+    size:int=None,       # Side of the images in pixels, or tokens of a text; by default as in training
     best:bool=False,     # Take the weights of the best epoch, not of the last
-    bs:int=None,         # Images per batch; by default as in training, at most 64
-    workers:int=0,       # Processes that load images
+    bs:int=None,         # Examples per batch; by default as in training, at most 64
+    workers:int=0,       # Processes that load data
     out:str=None,        # Folder for eval.csv and confusion.png; by default the run's
-    skip_bad:bool=False, # Leave out images that cannot be read, and count them
+    skip_bad:bool=False, # Leave out what cannot be read, and count it
 ):
-    "Evaluate a run on held-out images: accuracy, top-5 accuracy, loss, each class, confusions."
+    "Evaluate a run on held-out images: accuracy, top-5 accuracy, loss, each class, confusions; or on held-out texts: loss and metrics."
     try:
         model,config = load(run, 'best' if best else 'model')
         if size is not None: model.set_input_size(size)
-        dls = run_dls(config, data, path, size=size, bs=bs, workers=workers, skip_bad=skip_bad)
+        text = _is_text(config)
+        dls = _run_texts(run, config, data, path, size, bs, workers, skip_bad) if text else run_dls(config, data, path, size=size, bs=bs, workers=workers, skip_bad=skip_bad)
         out = Path(run if out is None else out).expanduser()
         out.mkdir(parents=True, exist_ok=True)
+        name,side = data or config['source']['data'],config['data']['n' if text else 'img_size'] if size is None else size
+        conditions = f"{config['model']['name']} on {name}, {side} {'tokens' if text else 'pixels'}, weights of the {'best' if best else 'last'} epoch"
+        if text:
+            table = _text_metrics(model.to(default_device()), dls)
+            write_whole(out/'eval.csv', table.assign(conditions=conditions).to_csv(index=False).encode())
+            print(f"{conditions}\n\n{table.to_string(index=False, float_format='{:.4f}'.format)}\n\nWritten: {out/'eval.csv'}")
+            return
         table,confusion = evaluate(model.to(default_device()), dls)
-        total,name,side = table.iloc[-1],data or config['source']['data'],config['data']['img_size'] if size is None else size
-        conditions = f"{config['model']['name']} on {name}, {side} pixels, weights of the {'best' if best else 'last'} epoch"
+        total = table.iloc[-1]
         plot_confusion(confusion, dls.vocab, f"{conditions}\n{total.images:,} images, {total.accuracy:.2%} right").savefig(out/'confusion.png', dpi=100, bbox_inches='tight')
         write_whole(out/'eval.csv', table.assign(conditions=conditions).to_csv(index=False).encode())
     except (ValueError, OSError) as error: raise SystemExit(f"attnfree_eval: {error}")
@@ -204,7 +235,7 @@ def plot_prediction(
     plt.close(fig)
     return fig
 
-# %% ../nbs/34_evaluate.ipynb #7ff6efba
+# %% ../nbs/34_evaluate.ipynb #be5338d8
 def _picture_files(images, out):
     "Where the picture of each image goes."
     out = Path(out).expanduser()
@@ -232,6 +263,7 @@ def attnfree_predict(
         for image in images:
             if not Path(image).is_file(): raise FileNotFoundError(f"image {image!r} is {'a folder' if Path(image).is_dir() else 'not there'}: name image files")
         model,config = load(run, 'best' if best else 'model')
+        if _is_text(config): raise ValueError(f"run={run!r} was trained on texts, and this command is for images: name a run on images")
         model,files = model.to(default_device()),_picture_files(images, Path(run)/'predictions' if out is None else out)
         for image,file in zip(images, files):
             scores,x = predict(model, config, image),image_tensor(image, config).to(default_device())
