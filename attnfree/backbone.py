@@ -23,7 +23,7 @@ def init_linear(
         trunc_normal_(module.weight, std=0.02)
         if module.bias is not None: nn.init.zeros_(module.bias)
 
-# %% ../nbs/03_backbone.ipynb #9f235b15
+# %% ../nbs/03_backbone.ipynb #dd8be9da
 class Stack(nn.Module):
     "`depth` residual blocks and a final layer norm."
     def __init__(self,
@@ -33,6 +33,7 @@ class Stack(nn.Module):
     ):
         super().__init__()
         if depth < 1: raise ValueError(f"depth={depth} must be at least 1")
+        if not 0 <= drop_path < 1: raise ValueError(f"drop_path={drop_path} must be from 0 to below 1")
         self.blocks = nn.ModuleList(block(drop_path=drop_path*i/max(1, depth-1)) for i in range(depth))
         self.dim,self.grid,self.prefix = (getattr(self.blocks[0], name) for name in ('dim', 'grid', 'prefix'))
         self.norm = nn.LayerNorm(self.dim, eps=1e-6)

@@ -70,7 +70,7 @@ def _watchers(log, run):
             callbacks.append(WandbCallback(log_preds=False, log_model=False))
     return callbacks
 
-# %% ../nbs/33_train.ipynb #37ab7ddc
+# %% ../nbs/33_train.ipynb #476f6b82
 def _plan(dls, settings):
     "What is kept of the data, and the arguments of the network; raises `ValueError` if they are not for the same."
     name,text = settings['model'],_is_text(dls)
@@ -81,6 +81,7 @@ def _plan(dls, settings):
         return data,dict(name=name, img_size=data['img_size'], in_chans=data['in_chans'], num_classes=len(data['classes']), drop_rate=settings['drop'], drop_path_rate=settings['drop_path'])
     data = text_config(dls)
     head = None if isinstance(dls.train_ds, MaskedItems) else 'classes' if data['classes'] else 'span'
+    if settings['smoothing'] and head != 'classes': raise ValueError(f"smoothing={settings['smoothing']} is for classes, and these texts have none: use smoothing=0")
     return data,dict(name=name, vocab_size=data['vocab_size'], n=data['n'], drop=settings['drop'], drop_path_rate=settings['drop_path'], head=head, num_classes=len(data['classes'] or '--'))
 
 def _begin_from(net, start, dls):
@@ -138,7 +139,7 @@ def option(
     "A parameter that argparse shall treat in its own way, for fastcore 1 and 2."
     return fastcore.script.Param(about, kind, **how) if hasattr(fastcore.script, 'Param') else Annotated[kind, about, how]
 
-# %% ../nbs/33_train.ipynb #a38637b5
+# %% ../nbs/33_train.ipynb #ed7c3248
 def _given(settings, **named):
     "The settings from --set and from the options that are short for it."
     given = parse_settings(settings or [])
@@ -149,7 +150,12 @@ def _given(settings, **named):
 def _wanted(recipe, data, task, settings, model, epochs, start):
     "The full settings for what was said on the command line."
     given = _given(settings, model=model, epochs=epochs)
-    if start is not None: given.setdefault('model', read_config(start)['model']['name'])
+    if task is not None and recipe is not None: given.setdefault('task', task)
+    if start is not None:
+        config = read_config(start)
+        name = config['model']['name']
+        if 'tokenizer' not in config['data']: raise ValueError(f"start={start!r} was trained on images: name a run on texts")
+        if given.setdefault('model', name) != name: raise ValueError(f"start={start!r} holds a {name}, and model={given['model']!r} is another: leave out --model")
     if data is not None and recipe is not None and RECIPES.get(recipe, {}).get('data', (data,))[0] != data:
         raise ValueError(f"recipe {recipe!r} is for data={RECIPES[recipe]['data'].value!r}, not for {data!r}: leave one of them out, or name the data by --set data={data}")
     return settings_of(recipe or default_recipe(data or 'digits', task), **given)
@@ -179,7 +185,10 @@ def _train(recipe, data, task, settings, model, path, epochs, out, resume, worke
         run,path = Path(out).expanduser(),path or source['path']
         if (run/'tokenizer.json').exists(): tokenizer = run/'tokenizer.json'
     else: wanted,run = _wanted(recipe, data, task, settings, model, epochs, start),None
-    if start is not None and not resume: tokenizer = Path(start)/'tokenizer.json'
+    if resume: start = None if (run/'checkpoint.safetensors').exists() else source.get('start')
+    elif start is not None:
+        if tokenizer is not None: raise ValueError(f"--tokenizer {tokenizer} and --start {start} contradict each other: a run takes over the tokenizer of the one it begins with")
+        tokenizer = Path(start)/'tokenizer.json'
     if wanted['task'] not in ('classification', 'mlm', 'finetune'): raise ValueError(f"task={wanted['task']!r} cannot be trained by this version: the recipes with task=classification, mlm and finetune can")
     if wanted['threads'] is not None: torch.set_num_threads(wanted['threads'])
     with torch.device('meta'): build_model(dict(name=wanted['model'])) # an unknown name stops here
@@ -199,7 +208,7 @@ def _train(recipe, data, task, settings, model, path, epochs, out, resume, worke
     if run is None: run = Path(_shared(str(new_run(out)) if rank_and_world()[0] == 0 else None))
     epochs = wanted['epochs'] or f"{wanted['steps']} steps in"
     say(f"{wanted['model']} on {wanted['data']}: {len(dls.train_ds):,} {'examples' if _is_text(dls) else 'images'} to train on, {len(dls.valid_ds):,} held out, {epochs} epochs; the run is in {run}")
-    metrics = train(wanted, dls, run, resume=resume, every=every, log=log, start=start, source=dict(data=wanted['data'], path=str(Path(path).expanduser().resolve()) if path else None))
+    metrics = train(wanted, dls, run, resume=resume, every=every, log=log, start=start, source=dict(data=wanted['data'], path=str(Path(path).expanduser().resolve()) if path else None, start=str(Path(start).expanduser().resolve()) if start else None))
     if metrics is None: return run
     last,bad = metrics.iloc[-1],int(dls.train.bad.sum() + dls.valid.bad.sum())
     named = _metric_names(metrics)
