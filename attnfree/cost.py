@@ -306,10 +306,10 @@ def gmlp_case(
     return {'inference': {name: inference(model, images) for name,model in models()},
             'training step': {name: training_step(model, images, targets) for name,model in models()}}
 
-# %% ../nbs/37_cost_gmlp.ipynb #633599ba
+# %% ../nbs/37_cost_gmlp.ipynb #803a50fe
 def toeplitz_case(
     batch:int=4,                                                 # Texts at once at 128 tokens, fewer for longer ones
-    lengths:tuple[int,...]=(128, 256, 512, 1024, 1536, 2048, 4096), # Numbers of tokens
+    lengths:tuple[int,...]=(128, 256, 384, 512, 1024, 2048, 4096), # Numbers of tokens
 )->dict:                                                         # Setting: functions by name, the free weights first
     "Spatial gates of 1,536 channels with free weights and with weights by distance, and the two ways to compute the latter: inference, forward and backward."
     settings = {}

@@ -24,8 +24,8 @@ def project_tokens(
     heads = x.unflatten(-1, (len(weight), -1)).transpose(1, 2)
     return (weight @ heads + bias[...,None]).transpose(1, 2).flatten(2)
 
-# %% ../nbs/12_sgu.ipynb #899c5c97
-FFT_FROM = 2048 # tokens from which the Fourier transform is faster than the product, measured below
+# %% ../nbs/12_sgu.ipynb #8f129c67
+FFT_FROM = 512 # tokens from which the Fourier transform is faster than the product, measured below
 
 def project_by_distance(
     x:Tensor,      # Tokens, `(b, n, d)`
