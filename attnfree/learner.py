@@ -33,7 +33,7 @@ from .text import check_vocab
 from .text_model import fine_tune
 from .vision import create_model
 
-# %% ../nbs/32_learner.ipynb #e614fb9b
+# %% ../nbs/32_learner.ipynb #e1c3c5a4
 def full_settings(
     recipe:str|dict=None, # Name of a recipe, or some of its fields; `None` is a plain run
 )->dict:                  # Every field with its value
@@ -59,7 +59,7 @@ def _aim(dls, model, smoothing):
     return SmoothCrossEntropy(smoothing),[TopK()] + ([TopK(5)] if classes > 10 else [])
 
 def attnfree_learner(
-    dls:DataLoaders,      # Images with `vocab`, normalisation included; or texts, as `create_dls` makes them
+    dls:DataLoaders,      # Images with `vocab`, normalisation included; or texts, as create_dls makes them
     model:nn.Module,      # A Backbone or a model of timm's, with as many classes as the data; for texts a model of `attnfree.language`
     recipe:str|dict=None, # Name of a recipe, or some of its fields, such as `dict(lr=3e-3, ema=0.99)`; `None` is a plain run
     *,
@@ -113,7 +113,7 @@ def fit_recipe(
     learn.fit(epochs, settings['lr'], cbs=L(schedule) + L(cbs))
     return learn
 
-# %% ../nbs/32_learner.ipynb #64443340
+# %% ../nbs/32_learner.ipynb #e75f3d13
 def new_run(
     out:str|Path=None, # Folder for the run; `None` is the next free number under `runs/`
 )->Path:               # The folder, which now exists and is empty
@@ -152,7 +152,7 @@ def read_config(
     return config
 
 def build_model(
-    arguments:dict, # `name` and what `create_model` of that name's module takes; for texts also `head`, 'classes' or 'span', and `num_classes`
+    arguments:dict, # `name` and what create_model of that name's module takes; for texts also `head`, 'classes' or 'span', and `num_classes`
 )->nn.Module:       # The network, freshly initialised
     "The vision or language model of a run's configuration."
     if arguments['name'] not in language_model_names(): return create_model(**arguments)
