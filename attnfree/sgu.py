@@ -41,7 +41,7 @@ def project_by_distance(
     mixed = torch.fft.irfft(torch.fft.rfft(columns, n=circle)*torch.fft.rfft(kernel)[:,None], n=circle)[...,:n]
     return (mixed + bias[:,None]).flatten(1, 2).transpose(1, 2).to(x.dtype)
 
-# %% ../nbs/12_sgu.ipynb #254fffeb
+# %% ../nbs/12_sgu.ipynb #17afb94f
 GATES = {
     'linear':         lambda own,read: read,
     'additive':       lambda own,read: own + read,
@@ -116,8 +116,9 @@ class SpatialGatingUnit(nn.Module):
         seen = torch.cat([state[0], self.norm(read)[:,None]], dim=1)
         t = seen.shape[1]-1
         if t >= self.bias.shape[1]: raise ValueError(f"step {t+1} is one more than the {self.bias.shape[1]} tokens that the unit was built for: use resized(grid)")
+        row = self.weight[:,self.bias.shape[1]-1-t:self.bias.shape[1]] if self.toeplitz else self.weight[:,t,:t+1]
         heads = seen.unflatten(-1, (len(self.weight), -1))
-        read = (torch.einsum('hs,bshc->bhc', self.matrix(t+1)[:,t], heads) + self.bias[:,t,None]).flatten(1)
+        read = (torch.einsum('hs,bshc->bhc', row, heads) + self.bias[:,t,None]).flatten(1)
         return GATES[self.form](own, read if extra is None else read + extra),(seen,)
 
     def resized(self,
