@@ -6,7 +6,7 @@
 __all__ = ['full_settings', 'attnfree_learner', 'recipe_schedule', 'fit_recipe', 'new_run', 'save_run', 'read_config',
            'build_model', 'load', 'image_tensor', 'predict']
 
-# %% ../nbs/32_learner.ipynb #a6cd999b
+# %% ../nbs/32_learner.ipynb #5da2f702
 import json,math
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from fastai.callback.training import GradientAccumulation,GradientClip
 from fastai.data.core import DataLoaders
 from fastai.learner import Learner
 from fastcore.foundation import L
-from .callbacks import EMA,Erase,MixImages,Precision,SmoothCrossEntropy,StopOnNaN,TopK,write_whole
+from .callbacks import DiagonalityLoss,EMA,Erase,MixImages,Precision,SmoothCrossEntropy,StopOnNaN,TopK,write_whole
 from .data import Fit,MaskedItems,TextItems,open_image
 from .language import create_model as create_language_model,model_names as language_model_names
 from .optimiser import PartsAdamW,parameter_groups,warmup_schedule
@@ -33,7 +33,7 @@ from .text import check_vocab
 from .text_model import fine_tune
 from .vision import create_model
 
-# %% ../nbs/32_learner.ipynb #e1c3c5a4
+# %% ../nbs/32_learner.ipynb #0e005377
 def full_settings(
     recipe:str|dict=None, # Name of a recipe, or some of its fields; `None` is a plain run
 )->dict:                  # Every field with its value
@@ -73,6 +73,7 @@ def attnfree_learner(
     if settings['compile']: model.compile()
     if hasattr(dls.train, 'group'): dls.train.group,dls.train.repeats,dls.train.workers = settings['accumulate'],settings['repeats'],None # workers begin anew
     pieces = [StopOnNaN()]
+    if settings['diagonality']: pieces.append(DiagonalityLoss(settings['diagonality']))
     if settings['erasing']: pieces.append(Erase(settings['erasing']))
     if settings['mixup'] or settings['cutmix']: pieces.append(MixImages(settings['mixup'], settings['cutmix']))
     if settings['ema']: pieces.append(EMA(settings['ema']))

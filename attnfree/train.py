@@ -30,7 +30,7 @@ from .recipes import RECIPES,default_recipe,parse_settings,recipe as settings_of
 from .text import load_tokenizer
 from .visualise import plot_curves,plot_hidden_filters,plot_influence,plot_kernels,plot_keys,plot_reach,plot_spatial_weights
 
-# %% ../nbs/33_train.ipynb #8da143c4
+# %% ../nbs/33_train.ipynb #b8330460
 def _is_text(dls): return isinstance(dls.train_ds, (MaskedItems, TextItems))
 
 def _save_pictures(run, pictures):
@@ -46,7 +46,9 @@ def draw_run(
     "Draw curves, learned weights and influence maps of a trained network into its run folder."
     if _is_text(dls): return _save_pictures(run, dict(curves=plot_curves(pd.read_csv(Path(run)/'metrics.csv'), dls.valid_ds.metrics[-1].name)))
     images = dls.valid.one_batch()[0][:4].to(next(model.parameters()).device)
-    pictures = dict(curves=plot_curves(pd.read_csv(Path(run)/'metrics.csv')), influence=plot_influence(model, images))
+    pictures = dict(curves=plot_curves(pd.read_csv(Path(run)/'metrics.csv')))
+    if hasattr(model.body, 'stages'): return _save_pictures(run, pictures)
+    pictures['influence'] = plot_influence(model, images)
     mixer = model.body.blocks[0].mixer
     if isinstance(mixer, AFTConv): pictures |= dict(kernels=plot_kernels(model), keys=plot_keys(model, images))
     elif hasattr(mixer, 'spatial_weights'): pictures |= dict(spatial_weights=plot_spatial_weights(model), reach=plot_reach(model))
