@@ -275,7 +275,7 @@ class RelayedWindowAttention(RelayedAttention):
             named['added'] = biases.unflatten(0, self.relative_position_index.shape).permute(2, 0, 1)[None]
         return self._attend(x, **named)
 
-# %% ../nbs/19_less_attention_plugin.ipynb #5675dc2c
+# %% ../nbs/19_less_attention_plugin.ipynb #25918751
 class _Stage(NamedTuple):
     "What the conversion must know of one stage."
     blocks:list  # Its blocks
@@ -283,18 +283,13 @@ class _Stage(NamedTuple):
     prefix:int=0 # Tokens in front that have no place on the grid
     owner:nn.Module=None # The stage, if it checkpoints its blocks by itself
 
-def _image_size(model, img_size):
-    "The size of the images of a network that does not store it."
-    if img_size is None: img_size = ((getattr(model, 'pretrained_cfg', None) or {}).get('input_size') or (None,))[1:]
-    if not img_size: raise ValueError(f"img_size=None, but {type(model).__name__} does not know the size of its images: give img_size=224, say")
-    return to_2tuple(img_size)
-
 def _stages(model, img_size):
     "The stages of any network that is known."
     if isinstance(model, PyramidVisionTransformerV2):
-        stages,size = [],_image_size(model, img_size)
+        size,stages = img_size or ((getattr(model, 'pretrained_cfg', None) or {}).get('input_size') or ())[1:],[]
+        if not size: raise ValueError("img_size=None, but a PyramidVisionTransformerV2 does not know the size of its images: give img_size=224, say")
         for stage in model.stages:
-            size = tuple((side-1)//(2 if stages else 4) + 1 for side in size)
+            size = tuple((side-1)//(2 if stages else 4) + 1 for side in to_2tuple(size))
             stages.append(_Stage([*stage.blocks], size, owner=stage))
         return stages
     ours = isinstance(model, Backbone) and isinstance(model.body, Stack)
@@ -306,7 +301,7 @@ def _stages(model, img_size):
     if getattr(getattr(model, 'patch_drop', None), 'prob', 0): raise ValueError(f"patch_drop_rate={model.patch_drop.prob}: less attention needs the same tokens of every image")
     return [_Stage([*model.blocks], tuple(model.patch_embed.grid_size), model.num_prefix_tokens)]
 
-# %% ../nbs/19_less_attention_plugin.ipynb #47418cb8
+# %% ../nbs/19_less_attention_plugin.ipynb #4c11815a
 def _name(block): return 'mixer' if hasattr(block, 'mixer') else 'attn'
 
 def _obstacle(attn):
@@ -319,16 +314,14 @@ def _obstacle(attn):
     if attn.qkv.out_features != 3*attn.qkv.in_features: return f'{attn.num_heads} heads of another width than the tokens: queries have {attn.qkv.out_features//3} channels, tokens {attn.qkv.in_features}'
     return ''
 
-def _reduced(attn): return attn.sr.kernel_size[0] if isinstance(attn, ReducedAttention) and attn.pool is None and attn.sr is not None else 1
-
 def _check_stage(stage, keep, where):
     "Raise `ValueError` unless the layers behind the first `keep` can become less attention; whether there is anything to convert."
-    layers,depth = [getattr(block, _name(block), None) for block in stage.blocks],len(stage.blocks)
+    layers,depth = [getattr(block, _name(block), block) for block in stage.blocks],len(stage.blocks)
     for attn in layers:
         if reason := _obstacle(attn): raise ValueError(f"{where} cannot be converted: {reason}")
     if keep > depth: raise ValueError(f"{where} keeps {keep} layers, but has only {depth}")
-    if (ratio := _reduced(layers[0])) > 1:
-        if keep < depth: raise ValueError(f"{where} keeps {keep} of {depth} layers, but sr_ratio={ratio} reduces its keys, so that its scores are not square: keep all (None)")
+    if getattr(layers[0], 'sr', None) is not None:
+        if keep < depth: raise ValueError(f"{where} keeps {keep} of {depth} layers, but sr_ratio={layers[0].sr.stride[0]} reduces its keys, so that its scores are not square: keep all (None)")
         return False
     if keep < 1: raise ValueError(f"{where} keeps {keep} layers, but the first layer of a stage has no scores to transform: keep at least 1")
     shifts = [getattr(block, 'shift_size', None) for block in stage.blocks]
