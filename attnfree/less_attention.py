@@ -549,16 +549,16 @@ class ScoreRelay:
 
     def __reduce__(self): return ScoreRelay,(self.recompute,)
 
-# %% ../nbs/19_less_attention_plugin.ipynb #53e39950
+# %% ../nbs/19_less_attention_plugin.ipynb #6525820e
 class RelayedAttention(nn.Module):
     "A layer with scores in the place of one without: tokens in, tokens out, the scores by a relay."
     def __init__(self,
-        layer:nn.Module,        # ScoredAttention or LessAttention
-        relay:ScoreRelay,       # Shared with the layers that scores come from and go to
-        gives:bool,             # Whether a later layer takes the scores
-        proj_drop:nn.Module,    # What follows the output projection
+        layer:nn.Module,         # ScoredAttention or LessAttention
+        relay:ScoreRelay,        # Shared with the layers that scores come from and go to
+        gives:bool,              # Whether a later layer takes the scores
+        proj_drop:nn.Module,     # What follows the output projection
         table:nn.Parameter=None, # Swin's relative position biases, `(offsets, heads)`
-        index:Tensor=None,      # Which of these is for which pair of tokens, `(n, n)`
+        index:Tensor=None,       # Which of these is for which pair of tokens, `(n, n)`
     ):
         super().__init__()
         self.layer,self.relay,self.gives,self.proj_drop = layer,relay,gives,proj_drop
@@ -611,24 +611,20 @@ class RelayedWindowAttention(RelayedAttention):
             named['added'] = biases.unflatten(0, self.relative_position_index.shape).permute(2, 0, 1)[None]
         return self._attend(x, **named)
 
-# %% ../nbs/19_less_attention_plugin.ipynb #5675dc2c
+# %% ../nbs/19_less_attention_plugin.ipynb #7fd10b44
 class _Stage(NamedTuple):
     "What the conversion must know of one stage."
-    blocks:list  # Its blocks
-    grid:tuple   # Tokens that attend to each other, `(h, w)` or `(n,)`
-    prefix:int=0 # Tokens in front that have no place on the grid
+    blocks:list           # Its blocks
+    grid:tuple            # Tokens that attend to each other, `(h, w)` or `(n,)`
+    prefix:int=0          # Tokens in front that have no place on the grid
     owner:nn.Module=None # The stage, if it checkpoints its blocks by itself
-
-def _image_size(model, img_size):
-    "The size of the images of a network that does not store it."
-    if img_size is None: img_size = ((getattr(model, 'pretrained_cfg', None) or {}).get('input_size') or (None,))[1:]
-    if not img_size: raise ValueError(f"img_size=None, but {type(model).__name__} does not know the size of its images: give img_size=224, say")
-    return to_2tuple(img_size)
 
 def _stages(model, img_size):
     "The stages of any network that is known."
     if isinstance(model, PyramidVisionTransformerV2):
-        stages,size = [],_image_size(model, img_size)
+        if img_size is None and getattr(model, 'pretrained_cfg', None): img_size = model.pretrained_cfg['input_size'][1:]
+        if img_size is None: raise ValueError("img_size=None, but a PyramidVisionTransformerV2 does not know the size of its images: give img_size=224, say")
+        size,stages = to_2tuple(img_size),[]
         for stage in model.stages:
             size = tuple((side-1)//(2 if stages else 4) + 1 for side in size)
             stages.append(_Stage([*stage.blocks], size, owner=stage))
@@ -642,29 +638,27 @@ def _stages(model, img_size):
     if getattr(getattr(model, 'patch_drop', None), 'prob', 0): raise ValueError(f"patch_drop_rate={model.patch_drop.prob}: less attention needs the same tokens of every image")
     return [_Stage([*model.blocks], tuple(model.patch_embed.grid_size), model.num_prefix_tokens)]
 
-# %% ../nbs/19_less_attention_plugin.ipynb #47418cb8
+# %% ../nbs/19_less_attention_plugin.ipynb #2be3e100
 def _name(block): return 'mixer' if hasattr(block, 'mixer') else 'attn'
 
 def _obstacle(attn):
     "Why `attn` cannot be converted; empty if it can."
     if type(attn) not in (Attention, TimmAttention, ReducedAttention, WindowAttention): return f"{type(attn).__name__} is not an attention that can be converted"
-    if isinstance(attn, Attention): return 'causal=True: less attention mixes scores over all tokens' if attn.causal else 'relative=True: relative biases are for sequences' if attn.relative else ''
+    if isinstance(attn, Attention): return 'causal=True: less attention mixes scores over all tokens' if attn.causal else 'relative=True: ScoredAttention has no relative biases' if attn.relative else ''
     if isinstance(attn, ReducedAttention): return 'linear=True: keys are pooled, and the scores are not square' if attn.pool is not None else ''
     for part,option in dict(q_norm='qk_norm=True', k_norm='qk_norm=True', norm='scale_attn_norm=True', gate='gated attention').items():
         if not isinstance(getattr(attn, part, None), (nn.Identity, type(None))): return f'{option}: ScoredAttention has no {part}'
     if attn.qkv.out_features != 3*attn.qkv.in_features: return f'{attn.num_heads} heads of another width than the tokens: queries have {attn.qkv.out_features//3} channels, tokens {attn.qkv.in_features}'
     return ''
 
-def _reduced(attn): return attn.sr.kernel_size[0] if isinstance(attn, ReducedAttention) and attn.pool is None and attn.sr is not None else 1
-
 def _check_stage(stage, keep, where):
     "Raise `ValueError` unless the layers behind the first `keep` can become less attention; whether there is anything to convert."
-    layers,depth = [getattr(block, _name(block), None) for block in stage.blocks],len(stage.blocks)
+    layers,depth = [getattr(block, _name(block), block) for block in stage.blocks],len(stage.blocks)
     for attn in layers:
         if reason := _obstacle(attn): raise ValueError(f"{where} cannot be converted: {reason}")
     if keep > depth: raise ValueError(f"{where} keeps {keep} layers, but has only {depth}")
-    if (ratio := _reduced(layers[0])) > 1:
-        if keep < depth: raise ValueError(f"{where} keeps {keep} of {depth} layers, but sr_ratio={ratio} reduces its keys, so that its scores are not square: keep all (None)")
+    if getattr(layers[0], 'sr', None) is not None:
+        if keep < depth: raise ValueError(f"{where} keeps {keep} of {depth} layers, but sr_ratio={layers[0].sr.stride[0]} reduces its keys, so that its scores are not square: keep all (None)")
         return False
     if keep < 1: raise ValueError(f"{where} keeps {keep} layers, but the first layer of a stage has no scores to transform: keep at least 1")
     shifts = [getattr(block, 'shift_size', None) for block in stage.blocks]
@@ -722,7 +716,7 @@ def _new_layers(stage, keep, share):
         layers.append(_new_layer(getattr(block, _name(block)), stage, None if i < keep else share, relays[shift], gives))
     return layers,[*relays.values()]
 
-# %% ../nbs/19_less_attention_plugin.ipynb #3d0a7f4e
+# %% ../nbs/19_less_attention_plugin.ipynb #8b1a345a
 def _set_recompute(relays, whole, enable=True):
     for relay in relays: relay.recompute = enable
     for stage in whole: stage.grad_checkpointing = enable
@@ -738,11 +732,11 @@ def _adapt_methods(model, relays, whole, lessened):
     model.no_weight_decay = partial(set, {*model.no_weight_decay(), *maps})
 
 def with_less_attention(
-    model:nn.Module,                     # timm's ViT, DeiT, PVT-v2 or Swin, or our ViT; it is changed in place
-    keep:int|tuple[int,...],             # Leading attention layers to keep: one number for each stage, `None` for all
-    share:str='heads',                   # How heads share the maps, as in LessAttention: 'heads', 'none' or 'map'
-    img_size:int|tuple[int,int]=None,    # Size of the images, only for PVT-v2; `None`: that of its `pretrained_cfg`
-)->nn.Module:                            # The same model
+    model:nn.Module,                  # timm's ViT, DeiT, PVT-v2 or Swin, or our ViT; it is changed in place
+    keep:int|tuple[int,...],          # Leading attention layers to keep: one number for each stage, `None` for all
+    share:str='heads',                # How heads share the maps, as in LessAttention: 'heads', 'none' or 'map'
+    img_size:int|tuple[int,int]=None, # Size of the images, only for PVT-v2; `None`: that of its `pretrained_cfg`
+)->nn.Module:                         # The same model
     "Turn the later attention layers of `model` into less attention, with its weights. Raises `ValueError` for what cannot be converted, and changes nothing then."
     if share not in ('heads', 'none', 'map'): raise ValueError(f"share={share!r} must be 'heads', 'none' or 'map'")
     if any(isinstance(part, RelayedAttention) for part in model.modules()): raise ValueError("model is already converted: convert a fresh one")
