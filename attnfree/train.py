@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['draw_run', 'train', 'option', 'attnfree_train']
 
-# %% ../nbs/33_train.ipynb #fe9ef538
+# %% ../nbs/33_train.ipynb #577d3bbb
 import shlex,signal
 from importlib.metadata import version
 from pathlib import Path
@@ -28,9 +28,9 @@ from .loader import loader_speed
 from .processes import join_processes,rank_and_world
 from .recipes import RECIPES,default_recipe,parse_settings,recipe as settings_of,recipe_table
 from .text import load_tokenizer
-from .visualise import plot_curves,plot_hidden_filters,plot_influence,plot_kernels,plot_keys,plot_reach,plot_spatial_weights
+from .visualise import plot_curves,plot_hidden_filters,plot_influence,plot_kernels,plot_keys,plot_reach,plot_spatial_weights,plot_token_attention
 
-# %% ../nbs/33_train.ipynb #b8330460
+# %% ../nbs/33_train.ipynb #b40e0bd4
 def _is_text(dls): return isinstance(dls.train_ds, (MaskedItems, TextItems))
 
 def _save_pictures(run, pictures):
@@ -47,7 +47,7 @@ def draw_run(
     if _is_text(dls): return _save_pictures(run, dict(curves=plot_curves(pd.read_csv(Path(run)/'metrics.csv'), dls.valid_ds.metrics[-1].name)))
     images = dls.valid.one_batch()[0][:4].to(next(model.parameters()).device)
     pictures = dict(curves=plot_curves(pd.read_csv(Path(run)/'metrics.csv')))
-    if hasattr(model.body, 'stages'): return _save_pictures(run, pictures)
+    if hasattr(model.body, 'stages'): return _save_pictures(run, pictures | dict(attention=plot_token_attention(model, images)))
     pictures['influence'] = plot_influence(model, images)
     mixer = model.body.blocks[0].mixer
     if isinstance(mixer, AFTConv): pictures |= dict(kernels=plot_kernels(model), keys=plot_keys(model, images))
@@ -141,7 +141,7 @@ def option(
     "A parameter that argparse shall treat in its own way, for fastcore 1 and 2."
     return fastcore.script.Param(about, kind, **how) if hasattr(fastcore.script, 'Param') else Annotated[kind, about, how]
 
-# %% ../nbs/33_train.ipynb #ed7c3248
+# %% ../nbs/33_train.ipynb #ebf8f9a6
 def _given(settings, **named):
     "The settings from --set and from the options that are short for it."
     given = parse_settings(settings or [])
@@ -218,7 +218,7 @@ def _train(recipe, data, task, settings, model, path, epochs, out, resume, worke
     say(f"\n{'model':26}{'data':10}{'epochs':>7}{'valid loss':>12}" + ''.join(f'{name:>{max(10, len(name)+2)}}' for name in named))
     say(f"{wanted['model']:26}{wanted['data']:10}{len(metrics):>7}{last.valid_loss:>12.4f}" + ''.join(f'{value:>{max(10, len(name)+2)}}' for name,value in zip(named, shown)))
     if bad: say(f"{bad} examples could not be read and were skipped")
-    picture = next((run/name for name in ('spatial_weights.png', 'kernels.png', 'influence.png') if (run/name).exists()), run/'curves.png')
+    picture = next((run/name for name in ('spatial_weights.png', 'kernels.png', 'attention.png', 'influence.png') if (run/name).exists()), run/'curves.png')
     say(f"\nThe run is in {run}; what was learned is drawn in {picture}")
     return run
 

@@ -172,7 +172,7 @@ def plot_reach(
     plt.close(fig)
     return fig
 
-# %% ../nbs/24_visualise.ipynb #9d3de195
+# %% ../nbs/24_visualise.ipynb #00fc80e0
 def influence_maps(
     model:nn.Module,       # A network, a stack of blocks, a block or a mixer
     images:Tensor,         # What the model takes: images, or tokens `(b, n, d)` where it has no stem
@@ -185,6 +185,7 @@ def influence_maps(
     if images is None: raise ValueError("images=None: the influence in a model is measured at images")
     model,inputs = deepcopy(model).eval(),{}
     body,mixers = getattr(model, 'body', model),_layers(model)
+    if hasattr(body, 'stages'): raise ValueError(f"{type(model).__name__} has another token grid in each stage: draw one stage by itself, or its attention by plot_token_attention")
     (tokens,_),layers = _tokens(tokens, body.grid, body.prefix),_choose(layers, len(mixers), 'layers')
     for mixer in mixers: mixer.register_forward_pre_hook(lambda mixer, args: inputs.update({mixer: args[0]}))
     x = model.stem(images) if hasattr(model, 'stem') else images
@@ -606,16 +607,16 @@ def plot_pair_attention(
     plt.close(fig)
     return fig
 
-# %% ../nbs/43_visualise_less_attention.ipynb #622eb622
+# %% ../nbs/43_visualise_less_attention.ipynb #4dc8692f
 from itertools import groupby
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.patheffects import withStroke
 from torch import nn,Tensor
-from .less_attention import LessAttention,ScoredAttention,collect_scores,map_similarity
+from .less_attention import LessAttention,ScoredAttention,collect_scores,dense_scores,map_similarity
 
-# %% ../nbs/43_visualise_less_attention.ipynb #f06f3138
+# %% ../nbs/43_visualise_less_attention.ipynb #bd0142e5
 def _scored_layers(model, reusing=False):
     "The layers with scores, or only those that reuse them, by what pictures call them: name in the model, and layer."
     layers = {}
@@ -636,7 +637,7 @@ def attention_maps(
     "The attention maps of all layers, in eval mode: row t is what token t reads, and sums to one."
     if images is None: raise ValueError("images=None: the attention of a model is measured at images")
     layers,modes,got = _scored_layers(model, stored),[(part, part.training) for part in model.modules()],{}
-    def keep(layer, given, named): got[layer] = given[1] if len(given) > 1 else named['scores']
+    def keep(layer, given, named): got[layer] = dense_scores(given[1] if len(given) > 1 else named['scores'])
     handles = [layer.register_forward_pre_hook(keep, with_kwargs=True) for _,layer in layers.values() if stored]
     try:
         model.eval()
