@@ -671,14 +671,14 @@ def _one(source, images, image, head, stored=False):
         _choose(image, len(m), 'image')
     return {name: (m[image].mean(dim=0) if head is None else m[image,min(head, m.shape[1]-1)]).numpy() for name,m in maps.items()}
 
-# %% ../nbs/43_visualise_less_attention.ipynb #baddc1a4
+# %% ../nbs/43_visualise_less_attention.ipynb #ace6bfc2
 def _places(source, sizes, grid, prefix, token):
     "Grid, prefix and token of each layer, given its number of tokens: the grid of the model, or one in the proportion of `grid`; in each the token at the place of `token`, which counts in the first."
-    places,(h,w) = {},(1,1) if grid is None else grid
+    places,(h,w) = {},grid if grid and len(grid) == 2 else (1, 1)
     for name,n in sizes.items():
         if isinstance(source, nn.Module): layer = _scored_layers(source)[name][1]; own,prefix = layer.grid,layer.prefix
         else: height = round((max(0, n - prefix)*h/w)**0.5); own = height,round(height*w/h)
-        if len(own) != 2 or own[0]*own[1] + prefix != n: raise ValueError(f"grid={own if grid is None else tuple(grid)} and prefix={prefix} do not fit the {n} tokens of {name!r}: needed is the image grid of the first layer, (h, w)")
+        if len(grid or own) != 2 or len(own) != 2 or own[0]*own[1] + prefix != n: raise ValueError(f"grid={own if grid is None else tuple(grid)} and prefix={prefix} do not fit the {n} tokens of {name!r}: needed is the image grid of the first layer, (h, w)")
         if not places: (h,w),token = own,_choose(prefix + own[0]//2*own[1] + own[1]//2 if token is None else token, n, 'token')[0]
         row,column = divmod(token-prefix, w)
         places[name] = own,prefix,token if token < prefix else prefix + (2*row+1)*own[0]//(2*h)*own[1] + (2*column+1)*own[1]//(2*w)
