@@ -30,12 +30,12 @@ from timm.models._features import FeatureGetterNet
 from .less_attention import PyramidBackbone
 from .vision import MODELS,SIZES,create_model
 
-# %% ../nbs/41_dense.ipynb #cb702070
+# %% ../nbs/41_dense.ipynb #5e80f15a
 def pyramid_features(
-    model:str|nn.Module,         # A pyramid: its name for create_model, or the model, of which a copy is resized; or any features-only model of timm's
-    img_size:int|tuple[int,int], # Height and width of the images in pixels
+    model:str|nn.Module,            # A pyramid: its name for create_model, or the model, of which a copy is resized; or any features-only model of timm's
+    img_size:int|tuple[int,int],    # Height and width of the images in pixels
     stages:int|tuple[int,...]=None, # The last so many stages, or these, counted from 0; `None`: all
-)->nn.Module:                    # Images to a list of maps, `(b, d, h, w)`; has timm's `feature_info`
+)->nn.Module:                       # Images to a list of maps, `(b, d, h, w)`; has timm's `feature_info`
     "The feature maps of a pyramid, for images of one size."
     if callable(getattr(getattr(model, 'feature_info', None), 'reduction', None)):
         count = len(model.feature_info.reduction())
@@ -48,14 +48,14 @@ def pyramid_features(
         pyramids = [f'{family}_{size}' for family,size in MODELS if 'dims' in SIZES[size]]
         raise ValueError(f"model={name!r} is not a pyramid: all its features have one stride. Pyramids: {', '.join(pyramids)}, and timm's models built with features_only=True")
     count = len(model.body.dims)
-    take = tuple(range(count) if stages is None else range(count - stages, count) if isinstance(stages, int) else stages)
+    take = tuple(range(count) if stages is None else range(count - stages, count) if isinstance(stages, int) else sorted(stages))
     if not take or not set(take) <= set(range(count)): raise ValueError(f"stages={stages}: {name} has {count} stages, 0 to {count-1}")
     if not fresh:
         model = deepcopy(model)
         model.set_input_size(img_size)
     return FeatureGetterNet(model, out_indices=take)
 
-# %% ../nbs/41_dense.ipynb #891fc915
+# %% ../nbs/41_dense.ipynb #432e3b04
 class FeaturePyramid(nn.Module):
     "A backbone's maps, made equally wide by a feature pyramid network, and two coarser ones (Lin et al. 2017)."
     def __init__(self,
@@ -68,12 +68,12 @@ class FeaturePyramid(nn.Module):
         self.fpn = FeaturePyramidNetwork(widths, channels, LastLevelP6P7(widths[-1], channels))
 
     def forward(self,
-        x:Tensor,              # Images, `(b, c, height, width)`
+        x:Tensor,               # Images, `(b, c, height, width)`
     )->OrderedDict[str,Tensor]: # Maps `(b, channels, h, w)` by name, the finest first
         "From images to maps."
         return self.fpn(OrderedDict((str(i), m) for i,m in enumerate(self.body(x))))
 
-# %% ../nbs/41_dense.ipynb #a52bf45c
+# %% ../nbs/41_dense.ipynb #c1a08180
 class FitAndPad(GeneralizedRCNNTransform):
     "Normalise images, scale them to fit into one size with their proportions kept, and fill up the rest with zeros."
     def __init__(self,
@@ -86,7 +86,7 @@ class FitAndPad(GeneralizedRCNNTransform):
 
     def resize(self,
         image:Tensor,                 # One image, `(c, height, width)`
-        target:dict[str,Tensor]=None, # With `boxes` in pixels, left, top, right, bottom
+        target:dict[str,Tensor]=None, # With `boxes` in pixels: left, top, right, bottom
     )->tuple[Tensor,dict]:            # Both, scaled
         "Scale an image and its boxes until one side fits exactly."
         old = image.shape[-2:]
@@ -102,14 +102,14 @@ class FitAndPad(GeneralizedRCNNTransform):
         "Fill up at the right and at the bottom."
         return torch.stack([F.pad(image, (0, self.img_size[1] - image.shape[2], 0, self.img_size[0] - image.shape[1])) for image in images])
 
-# %% ../nbs/41_dense.ipynb #82e106a0
+# %% ../nbs/41_dense.ipynb #258445f9
 def detector(
     model:str|nn.Module,         # What pyramid_features takes
     num_classes:int,             # Labels go from 0 to one below this; COCO's numbers of categories, as torchvision uses them, need 91
     img_size:int|tuple[int,int], # Height and width in pixels that all images are fitted into
     stages:int|tuple[int,...]=3, # The last so many stages of the backbone, or these, counted from 0
     channels:int=256,            # Channels of the feature pyramid network and of the heads
-)->RetinaNet:                    # torchvision's detector: images and targets to losses, in eval mode images to boxes
+)->RetinaNet:                    # torchvision's detector: images and targets to losses; in eval mode images to boxes
     "RetinaNet on a pyramid (Lin et al. 2017)."
     if num_classes < 1: raise ValueError(f"num_classes={num_classes} must be at least 1")
     features = pyramid_features(model, img_size, stages)
@@ -120,7 +120,7 @@ def detector(
     network.transform = FitAndPad(img_size, network.transform.image_mean, network.transform.image_std)
     return network
 
-# %% ../nbs/41_dense.ipynb #a0d17921
+# %% ../nbs/41_dense.ipynb #aa923a60
 def _optional(module, package):
     "Import a `module` that not everybody needs, or say how to install its `package`."
     try: return import_module(module)
@@ -145,11 +145,11 @@ def segmenter(
     if strides[0] not in (2, 4): raise ValueError(f"model={name!r} has its first stride at {strides[0]}, and segmentation-models-pytorch takes encoders that begin with 2 or 4")
     depth = strides[-1].bit_length() - 1
     if decoder == 'fpn': options = dict(upsampling=2**(depth - 3)) | options
-    network = decoders[decoder](f'tu-{name}', encoder_depth=depth, encoder_weights=None, classes=classes, **options)
+    network = decoders[decoder](f'tu-{name}', encoder_depth=depth, encoder_weights=None, in_channels=features.model.stem.in_chans, classes=classes, **options)
     network.encoder.model = features
     return network
 
-# %% ../nbs/41_dense.ipynb #ea5f8ff0
+# %% ../nbs/41_dense.ipynb #84e76ef4
 def _tree(path, name, split, splits, parts):
     "The folder `name`, which `path` is or holds, checked to have the `parts` of a `split`."
     if split not in splits: raise ValueError(f"split={split!r} must be {' or '.join(map(repr, splits))}")
@@ -163,7 +163,7 @@ def _tensors(transforms): return transforms or v2.Compose([v2.ToImage(), v2.ToDt
 
 class _Coco(CocoDetection):
     "COCO without crowds and without boxes of no size."
-    def _load_target(self, id): return [object for object in super()._load_target(id) if not object.get('iscrowd') and min(object['bbox'][2:]) > 0]
+    def _load_target(self, id): return [entry for entry in super()._load_target(id) if not entry.get('iscrowd') and min(entry['bbox'][2:]) > 0]
 
 def coco(
     path:str|Path,      # Folder that is or holds `coco/`, with `train2017/`, `val2017/` and `annotations/`
