@@ -339,7 +339,7 @@ class StageEmbed(nn.Module):
         new.positions = nn.Parameter(resample_tokens(self.positions, 1, self.grid, grid))
         return new
 
-# %% ../nbs/18_less_attention_pyramid.ipynb #4d30ad08
+# %% ../nbs/18_less_attention_pyramid.ipynb #6866830d
 class ScoredBlock(MixerBlock):
     "A residual block whose mixer takes and hands on scores: `ScoredAttention` or `LessAttention`."
     def forward(self,
@@ -356,7 +356,7 @@ class Stage(nn.Module):
     "One stage: begin, then blocks; scores go from each block to the next (LaViT poster, Figure 1)."
     def __init__(self,
         embed:StageEmbed,              # Begins the stage
-        blocks:list[MixerBlock],       # With attention first; blocks with `LessAttention` transform the scores of the block before
+        blocks:list[MixerBlock],       # With attention first; blocks with LessAttention transform the scores of the block before
         residual:ScoreDownsample=None, # Makes what is added to this stage's scores from those of the stage before
         hands_on:bool=False,           # Whether the next stage wants the last scores
     ):
@@ -387,7 +387,7 @@ class Stage(nn.Module):
         residual = None if self.residual is None else self.residual.resized((2*grid[0], 2*grid[1]))
         return Stage(self.embed.resized(grid), [block.resized(grid) for block in self.blocks], residual, self.hands_on)
 
-# %% ../nbs/18_less_attention_pyramid.ipynb #6a675941
+# %% ../nbs/18_less_attention_pyramid.ipynb #3cb6fd5c
 class Pyramid(nn.Module):
     "Stages with fewer and wider tokens, the later ones with less attention; a body for `PyramidBackbone`."
     def __init__(self,
@@ -398,7 +398,7 @@ class Pyramid(nn.Module):
         *,
         reductions:tuple[int,...], # Side of the squares that are merged to one key; 1 for square scores
         heads:tuple[int,...]=None, # Heads of each stage; `None`: one for every 32 channels
-        share:str='heads',         # How heads share maps, as in `LessAttention`
+        share:str='heads',         # How heads share maps, as in LessAttention
         residual:str='grid',       # How scores go to the next stage, 'grid' or 'rows'; `None`: not at all
         drop_path:float=0,         # Stochastic depth of the last block; rises linearly from 0 in the first
     ):
