@@ -23,9 +23,10 @@ def init_linear(
         trunc_normal_(module.weight, std=0.02)
         if module.bias is not None: nn.init.zeros_(module.bias)
 
-# %% ../nbs/03_backbone.ipynb #dd8be9da
+# %% ../nbs/03_backbone.ipynb #8260c443
 class Stack(nn.Module):
     "`depth` residual blocks and a final layer norm."
+    parts = 'blocks' # where its parts are, after each of which timm's tools may take features
     def __init__(self,
         block,             # `partial(MixerBlock, ...)`, called as `block(drop_path=rate)`
         depth:int,         # Number of blocks
@@ -39,6 +40,11 @@ class Stack(nn.Module):
         self.norm = nn.LayerNorm(self.dim, eps=1e-6)
         self.checkpointing = False
         self.apply(init_linear)
+
+    @property
+    def features(self)->list[tuple]: # Of the tokens after each part: channels and grid
+        "What `run` returns."
+        return [(self.dim, self.grid)]*len(self.blocks)
 
     def forward(self,
         x:Tensor,                     # Tokens, `(b, n, d)`
@@ -104,7 +110,7 @@ class Readout(nn.Module):
         x = self.drop(self.pre_logits(x))
         return x if pre_logits else self.head(x)
 
-# %% ../nbs/03_backbone.ipynb #f1f5a41c
+# %% ../nbs/03_backbone.ipynb #97a28c9f
 class TimmModel(nn.Module):
     "The methods that timm and fastai expect of a vision model, for anything with `stem`, `body` and `readout`."
     def forward_head(self,
@@ -154,38 +160,41 @@ class TimmModel(nn.Module):
 
     def forward_intermediates(self,
         x:Tensor,                      # Images, `(b, c, height, width)`
-        indices:int|list[int]=None,    # The last so many blocks, or these blocks; `None` is all
-        norm:bool=False,               # Apply the final norm to each
-        stop_early:bool=False,         # Do not run blocks behind the last one asked for
+        indices:int|list[int]=None,    # The last so many parts of the body, its blocks or stages, or these; `None` is all
+        norm:bool=False,               # Apply the final norm to each that has its channels
+        stop_early:bool=False,         # Do not run parts behind the last one asked for
         output_fmt:str='NCHW',         # 'NCHW' for maps `(b, d, h, w)`, 'NLC' for tokens `(b, h*w, d)`
         intermediates_only:bool=False, # Leave out the final tokens
     ):                                 # The list of features; before it the final tokens unless left out
-        "The features after chosen blocks, without prefix tokens."
+        "The features after chosen parts of the body, without prefix tokens."
         if output_fmt not in ('NCHW', 'NLC'): raise ValueError(f"output_fmt={output_fmt!r} must be 'NCHW' or 'NLC'")
-        take,last = feature_take_indices(len(self.body.blocks), indices)
-        outputs = self.body.run(self.stem(x), last+1 if stop_early else len(self.body.blocks))
-        maps = [(self.body.norm(outputs[i]) if norm else outputs[i])[:,self.stem.prefix:] for i in take]
-        if output_fmt == 'NCHW': maps = [m.transpose(1, 2).unflatten(2, self.stem.grid).contiguous() for m in maps]
-        return maps if intermediates_only else (self.body.norm(outputs[-1]), maps)
+        features = self.body.features
+        take,last = feature_take_indices(len(features), indices)
+        outputs = self.body.run(self.stem(x), last+1 if stop_early else len(features))
+        def normed(x): return self.body.norm(x) if x.shape[-1] == self.body.dim else x
+        maps = [(normed(outputs[i]) if norm else outputs[i])[:,self.stem.prefix:] for i in take]
+        if output_fmt == 'NCHW': maps = [m.transpose(1, 2).unflatten(2, features[i][1]).contiguous() for i,m in zip(take, maps)]
+        return maps if intermediates_only else (normed(outputs[-1]), maps)
 
     def prune_intermediate_layers(self,
-        indices:int|list[int]=1, # The last so many blocks, or these blocks
+        indices:int|list[int]=1, # The last so many parts of the body, or these
         prune_norm:bool=False,   # Drop the final norm too
         prune_head:bool=True,    # Drop the readout's head too
-    )->list[int]:                # The indices of the blocks asked for
-        "Drop the blocks that `forward_intermediates(indices)` does not need."
-        take,last = feature_take_indices(len(self.body.blocks), indices)
-        self.body.blocks = self.body.blocks[:last+1]
+    )->list[int]:                # The indices of the parts asked for
+        "Drop the parts that `forward_intermediates(indices)` does not need."
+        parts = getattr(self.body, self.body.parts)
+        take,last = feature_take_indices(len(parts), indices)
+        del parts[last+1:]
         if prune_norm: self.body.norm = nn.Identity()
         if prune_head: self.reset_classifier(0)
         return take
 
-# %% ../nbs/03_backbone.ipynb #bc6c06b5
+# %% ../nbs/03_backbone.ipynb #09eb3214
 class Backbone(TimmModel):
     "Stem, body, readout: images or sequences to class scores."
     def __init__(self,
         stem:nn.Module,    # Makes tokens `(b, n, d)`; has `grid` and `prefix`
-        body:nn.Module,    # Maps tokens to tokens; has `dim`, and `blocks` for timm's tools
+        body:nn.Module,    # Maps tokens to tokens; has `dim`, and for timm's tools `parts`, `features` and `run`, as Stack
         readout:nn.Module, # Maps tokens to class scores; has `num_classes`
     ):
         super().__init__()
@@ -195,8 +204,8 @@ class Backbone(TimmModel):
         self.num_classes,self.num_features = readout.num_classes,readout.dim
         self.head_hidden_size = self.embed_dim = readout.dim
         self.num_prefix_tokens = stem.prefix
-        patch = getattr(stem, 'patch_size', (1,))
-        self.feature_info = [dict(module=f'body.blocks.{i}', num_chs=body.dim, reduction=max(patch)) for i in range(len(body.blocks))]
+        patch = max(getattr(stem, 'patch_size', (1,)))
+        self.feature_info = [dict(module=f'body.{body.parts}.{i}', num_chs=dim, reduction=patch*stem.grid[0]//grid[0]) for i,(dim,grid) in enumerate(body.features)]
 
     def forward_features(self,
         x:Tensor,                     # What the stem takes, images `(b, c, height, width)`

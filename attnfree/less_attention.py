@@ -16,7 +16,7 @@ from torch import nn,Tensor
 from .attention import Attention
 from .mixer import check_tokens,count_tokens,resample_tokens
 
-# %% ../nbs/14_less_attention.ipynb #e9d106fd
+# %% ../nbs/14_less_attention.ipynb #add32f83
 class ScoreFactors(NamedTuple):
     "Scores as a product that is not written out: `q k^T + bias`."
     q:Tensor    # Queries, the scale included, `(b, heads, n, d_head)`
@@ -40,8 +40,9 @@ def transform_scores(
 )->Tensor|ScoreFactors:         # New scores, in the same form
     "`Psi(Theta(A)^T)^T` with two linear maps over tokens (LaViT poster, the equation of less attention)."
     if isinstance(scores, ScoreFactors):
-        bias = torch.zeros_like(theta) if scores.bias is None else scores.bias
-        return ScoreFactors(psi @ scores.q, theta @ scores.k, transform_scores(bias, theta, psi, theta_bias, psi_bias))
+        if scores.bias is None: bias = psi.sum(dim=-1)[...,None]*theta_bias[...,None,:] + psi_bias[...,None] # what the transformation makes of zeros
+        else: bias = transform_scores(scores.bias, theta, psi, theta_bias, psi_bias)
+        return ScoreFactors(psi @ scores.q, theta @ scores.k, bias)
     return psi @ (scores @ theta.mT + theta_bias[...,None,:]) + psi_bias[...,None]
 
 # %% ../nbs/14_less_attention.ipynb #6ac7675d
@@ -62,9 +63,11 @@ def read_values(
         y = F.dropout(maps, drop).to(v.dtype) @ v
     return y.transpose(1, 2).flatten(2)
 
-# %% ../nbs/14_less_attention.ipynb #8f1720fb
+# %% ../nbs/14_less_attention.ipynb #11d1b7b3
 class ScoredAttention(Attention):
     "Multi-head self-attention that hands on its scores before the softmax (LaViT poster, the equation of vanilla attention)."
+    factored:bool = None # Hand on scores as a product; `None`: where that is less work
+
     def __init__(self,
         dim:int,             # Channels per token
         grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
@@ -76,7 +79,6 @@ class ScoredAttention(Attention):
     ):
         if causal: raise ValueError("causal=True is not possible: the layers that transform scores mix all tokens. Use Attention for sequences")
         super().__init__(dim, grid, prefix=prefix, heads=heads, drop=drop)
-        self.factored = count_tokens(grid, prefix) > 2*dim//self.heads # hand on scores as a product
 
     def forward(self,
         x:Tensor,               # Tokens, `(b, n, d)`
@@ -90,16 +92,9 @@ class ScoredAttention(Attention):
         q,k,v = self.qkv(x).chunk(3, dim=-1)
         q,k = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q * (q.shape[-1]//self.heads)**-0.5, k))
         scores = ScoreFactors(q, k, added)
-        if need_scores and (added is not None or not self.factored): scores = dense_scores(scores)
+        factored = q.shape[2] > 2*q.shape[3] if self.factored is None else self.factored
+        if need_scores and (added is not None or not factored): scores = dense_scores(scores)
         return self.out(read_values(scores, v, mask, self.drop if self.training else 0.)),scores if need_scores else None
-
-    def resized(self,
-        grid:tuple[int,...], # Token grid of the new layer
-    )->'ScoredAttention':    # A new layer with the same weights
-        "The same layer for another grid."
-        new = super().resized(grid)
-        new.factored = count_tokens(grid, self.prefix) > 2*self.out.in_features//self.heads
-        return new
 
 # %% ../nbs/14_less_attention.ipynb #8356fb93
 class LessAttention(nn.Module):
@@ -208,7 +203,7 @@ def map_similarity(
     maps = [F.normalize(s.softmax(dim=-1).flatten(2), dim=-1) for s in scores]
     return torch.stack([torch.stack([(a*b).sum(dim=-1).mean() for b in maps]) for a in maps])
 
-# %% ../nbs/18_less_attention_pyramid.ipynb #69b5f68c
+# %% ../nbs/18_less_attention_pyramid.ipynb #414a2aff
 from copy import deepcopy
 from functools import partial
 
@@ -218,7 +213,6 @@ from einops import rearrange
 from torch import nn,Tensor
 from torch.utils.checkpoint import checkpoint
 from timm.layers import trunc_normal_
-from timm.models._features import feature_take_indices
 from .backbone import Backbone,init_linear
 from .block import MixerBlock
 from .mixer import check_tokens,count_tokens,resample_tokens
@@ -387,9 +381,10 @@ class Stage(nn.Module):
         residual = None if self.residual is None else self.residual.resized((2*grid[0], 2*grid[1]))
         return Stage(self.embed.resized(grid), [block.resized(grid) for block in self.blocks], residual, self.hands_on)
 
-# %% ../nbs/18_less_attention_pyramid.ipynb #3cb6fd5c
+# %% ../nbs/18_less_attention_pyramid.ipynb #374d343d
 class Pyramid(nn.Module):
     "Stages with fewer and wider tokens, the later ones with less attention; a body for `PyramidBackbone`."
+    parts = 'stages' # where its parts are, after each of which timm's tools may take features
     def __init__(self,
         dims:tuple[int,...],       # Channels per token of each stage
         grid:tuple[int,int],       # Token grid of the first stage, `(h, w)`; each further stage has half of each side
@@ -436,6 +431,11 @@ class Pyramid(nn.Module):
         return [kind(self.dims[i], grid, mixer, drop_path=next(rates)) for mixer in mixers]
 
     @property
+    def features(self)->list[tuple]: # Of the tokens after each stage: channels and grid
+        "What `run` returns."
+        return [(dim, stage.embed.grid) for dim,stage in zip(self.dims, self.stages)]
+
+    @property
     def blocks(self)->list[MixerBlock]: # From all stages
         "All blocks, in order."
         return [block for stage in self.stages for block in stage.blocks]
@@ -467,53 +467,15 @@ class Pyramid(nn.Module):
         new.grid,new.stages = tuple(grid),nn.ModuleList(stage.resized(side) for stage,side in zip(self.stages, grids))
         return new
 
-# %% ../nbs/18_less_attention_pyramid.ipynb #2e4e690f
+# %% ../nbs/18_less_attention_pyramid.ipynb #0e06a406
 class PyramidBackbone(Backbone):
-    "Stem, pyramid, readout; its features are those after each stage."
-    def __init__(self,
-        stem:nn.Module,    # Makes the tokens of the first stage; has `grid`, `prefix` and `patch_size`
-        body:Pyramid,      # The stages
-        readout:nn.Module, # Maps the last stage's tokens to class scores
-    ):
-        super().__init__(stem, body, readout)
-        self.feature_info = [dict(module=f'body.stages.{i}', num_chs=dim, reduction=max(stem.patch_size) << i) for i,dim in enumerate(body.dims)]
-
+    "Stem, pyramid, readout; its features are those after each stage, and timm's layers of a learning rate those of the stages' blocks."
     def group_matcher(self,
         coarse:bool=False, # One group for each stage
     )->dict:               # Patterns, as `timm.models.group_parameters` takes them
         "Which parameters belong to the stem, to each block or stage, and to what follows."
         fine = [(r'^body\.stages\.(\d+)\.(?:embed|residual)', (0,)), (r'^body\.stages\.(\d+)\.blocks\.(\d+)', None), (r'^body\.norm', (99999,))]
         return dict(stem=r'^stem', blocks=r'^body\.stages\.(\d+)' if coarse else fine)
-
-    def forward_intermediates(self,
-        x:Tensor,                      # Images, `(b, c, height, width)`
-        indices:int|list[int]=None,    # The last so many stages, or these stages; `None` is all
-        norm:bool=False,               # Apply the final norm to the last stage's
-        stop_early:bool=False,         # Do not run stages behind the last one asked for
-        output_fmt:str='NCHW',         # 'NCHW' for maps `(b, d, h, w)`, 'NLC' for tokens `(b, h*w, d)`
-        intermediates_only:bool=False, # Leave out the final tokens
-    ):                                 # The list of features; before it the final tokens unless left out
-        "The features after chosen stages."
-        if output_fmt not in ('NCHW', 'NLC'): raise ValueError(f"output_fmt={output_fmt!r} must be 'NCHW' or 'NLC'")
-        stages = self.body.stages
-        take,last = feature_take_indices(len(stages), indices)
-        outputs = self.body.run(self.stem(x), last+1 if stop_early else len(stages))
-        maps = [self.body.norm(outputs[i]) if norm and i == len(self.body.dims)-1 else outputs[i] for i in take]
-        if output_fmt == 'NCHW': maps = [m.transpose(1, 2).unflatten(2, stages[i].embed.grid).contiguous() for i,m in zip(take, maps)]
-        if intermediates_only: return maps
-        return self.body.norm(outputs[-1]) if len(outputs) == len(self.body.dims) else outputs[-1],maps
-
-    def prune_intermediate_layers(self,
-        indices:int|list[int]=1, # The last so many stages, or these stages
-        prune_norm:bool=False,   # Drop the final norm too
-        prune_head:bool=True,    # Drop the readout's head too
-    )->list[int]:                # The indices of the stages asked for
-        "Drop the stages that `forward_intermediates(indices)` does not need."
-        take,last = feature_take_indices(len(self.body.stages), indices)
-        self.body.stages = self.body.stages[:last+1]
-        if prune_norm: self.body.norm = nn.Identity()
-        if prune_head: self.reset_classifier(0)
-        return take
 
 # %% ../nbs/19_less_attention_plugin.ipynb #b5a705dc
 import threading
