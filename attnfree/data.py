@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['IMAGENETTE', 'CHECK_UP_TO', 'DATASETS', 'download', 'data_path', 'open_image', 'open_grey', 'Fit', 'digits', 'read_cifar', 'shift_mat', 'cifar10', 'imagenet', 'create_dls', 'data_config', 'PIECES', 'DATASETS', 'TextItems', 'MaskedItems', 'text', 'sst2', 'mnli', 'squad', 'squad1', 'text_config']
 
-# %% ../nbs/30_data.ipynb #f0d458bc
+# %% ../nbs/30_data.ipynb #8a591050
 import hashlib, io, lzma, math, os, pickle, shutil
 from concurrent.futures import ThreadPoolExecutor
 from difflib import get_close_matches
@@ -17,7 +17,6 @@ import numpy as np, torch
 from PIL import Image, ImageOps
 from torch import Tensor
 from torchvision.datasets import CIFAR10
-from torchvision.datasets.utils import check_integrity
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from fastai.data.core import DataLoaders, Datasets
@@ -32,25 +31,33 @@ from .callbacks import AutoPolicy
 from .loader import RepeatableDL
 from .processes import rank_and_world
 
-# %% ../nbs/30_data.ipynb #88785bef
+# %% ../nbs/30_data.ipynb #291e4c87
+def _checksum(file, kind='md5'):
+    "The checksum of a file, read bit by bit."
+    found = hashlib.new(kind)
+    with open(file, 'rb') as stream:
+        while block := stream.read(1<<20): found.update(block)
+    return found.hexdigest()
+
 def download(
-    url:str,     # A `.tar.gz` archive whose top folder has the name of `target`
-    target:Path, # The folder that shall exist afterwards
-    md5:str,     # Checksum of the archive
-)->Path:         # `target`
+    url:str,      # A `.tar.gz` or `.zip` archive at whose top stands what `target` is called
+    target:Path,  # The folder or file that shall exist afterwards
+    checksum:str, # The md5 of the archive, or its sha256
+)->Path:          # `target`
     "Fetch and unpack an archive to `target`, whole or not at all."
     target = Path(target)
     if target.exists(): return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f'.{target.name}-', dir=target.parent) as tmp:
-        archive = Path(tmp)/'archive.tgz'
+        zipped = url.endswith('.zip')
+        archive = Path(tmp)/f"archive.{'zip' if zipped else 'tgz'}"
         print(f"Fetching {target.name} from {url} to {target.parent}")
         try:
             urlretrieve(url, archive)
-            if not check_integrity(archive, md5): raise OSError("its checksum is wrong")
+            if _checksum(archive, 'md5' if len(checksum) == 32 else 'sha256') != checksum: raise OSError("its checksum is wrong")
         except OSError as e: raise OSError(f"could not fetch {target.name} from {url} ({e}); fetch and unpack it yourself, "
                                            "and name the folder that holds it by path or by ATTNFREE_DATA") from e
-        shutil.unpack_archive(archive, tmp, filter='data')
+        shutil.unpack_archive(archive, tmp, **({} if zipped else dict(filter='data')))
         os.replace(Path(tmp)/target.name, target)
     return target
 
