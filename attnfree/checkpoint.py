@@ -157,7 +157,7 @@ def restore_training(
     if 'scaler' in state: learn.scaler.load_state_dict(state['scaler'])
     learn.recorder.smooth_loss.val,learn.recorder.smooth_loss.count = state['smooth_loss']
 
-# %% ../nbs/29_checkpoint.ipynb #f2d94caa
+# %% ../nbs/29_checkpoint.ipynb #af731a49
 class Checkpoint(Callback):
     "Save all that a training needs to go on, and go on from there."
     order,name = 70,'checkpoint' # after every callback whose state it saves or restores
@@ -231,7 +231,7 @@ class Checkpoint(Callback):
     def after_epoch(self):
         "Save, keep the best weights, and stop if a signal came."
         value = dict(zip(self.recorder.metric_names[1:], self.learn.final_record))[self.monitor]
-        if self.best is None or (value < self.best if any(word in self.monitor for word in ('loss', 'error', 'perplexity')) else value > self.best):
+        if self.best is None or (value < self.best if any(word in self.monitor for word in ('loss', 'error', 'perplexity', 'bits')) else value > self.best):
             self.best = value
             weights = {name: weight.detach().to('cpu', copy=True).contiguous() for name,weight in evaluated_model(self.learn).state_dict().items()}
             if rank_and_world()[0] == 0: write_whole(self.folder/'best.safetensors', save(weights))
