@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn,Tensor
 from .mixer import check_tokens,count_tokens,toeplitz_matrix
 
-# %% ../nbs/10_attention.ipynb #9d76c028
+# %% ../nbs/10_attention.ipynb #49eb0ceb
 class Attention(nn.Module):
     "Multi-head self-attention (Vaswani et al. 2017, Eq. 1; the form of ViT and DeiT), for sequences also with relative biases."
     def __init__(self,
@@ -52,6 +52,31 @@ class Attention(nn.Module):
             y = F.scaled_dot_product_attention(*qk, v, attn_mask=mask, dropout_p=drop, is_causal=self.causal and mask is None)
         else: y = F.dropout(self._weights(n, visible).expand(b, -1, -1, -1), drop) @ v
         return self.out(y.transpose(1, 2).flatten(2))
+
+    def start(self,
+        batch:int, # Sequences side by side
+    )->tuple:      # Tokens seen, `(b,)`, the same for all; then room for keys and values, `(b, heads, room, c)` each; without content values only
+        "The state before the first token: an empty cache. Raises `ValueError` unless the layer is causal."
+        if not self.causal: raise ValueError("causal=False: only a causal Attention can take one token after another")
+        empty = self.out.weight.new_zeros(batch, self.heads, 0, self.out.in_features//self.heads)
+        return torch.zeros(batch, dtype=torch.long, device=empty.device),*(empty.clone() for _ in range(2 if self.content else 1))
+
+    def step(self,
+        x_t:Tensor,  # One token of each sequence, `(b, d)`
+        state:tuple, # What `start` or the step before returned; it is used up, for the cache is written in place
+    )->tuple:        # Mixed token, `(b, d)`, and the new state
+        "One token of the causal form, in time and memory that grow with the tokens so far."
+        seen,*cache = state
+        n,longest = int(seen[0]),count_tokens(self.grid, self.prefix)
+        if n >= longest: raise ValueError(f"token {n+1} is more than the {longest} that the mixer was built for: use resized(grid)")
+        new = self.qkv(x_t).unflatten(-1, (-1, self.heads, self.out.in_features//self.heads)).unbind(1)
+        if cache[0].shape[2] == n: cache = [F.pad(part, (0, 0, 0, min(max(n, 64), longest-n))) for part in cache] # room for as many again
+        for part,token in zip(cache, new[-len(cache):]): part[:,:,n] = token
+        known = [part[:,:,:n+1] for part in cache]
+        bias = self.biases[None,:,None,self.grid[0]-1-n:self.grid[0]] if self.relative else None
+        if self.content: y = F.scaled_dot_product_attention(new[0][:,:,None], *known, attn_mask=None if bias is None else bias.to(new[0].dtype))
+        else: y = bias.softmax(dim=-1) @ known[0]
+        return self.out(y[:,:,0].flatten(1)),(seen+1, *cache)
 
     def _visible(self, n, key_padding_mask, device):
         "Where each token may look, of bool that broadcasts to `(b, heads, n, n)`; `None`: everywhere, or as the kernel's own causal form says."

@@ -23,7 +23,7 @@ def init_linear(
         trunc_normal_(module.weight, std=0.02)
         if module.bias is not None: nn.init.zeros_(module.bias)
 
-# %% ../nbs/03_backbone.ipynb #8260c443
+# %% ../nbs/03_backbone.ipynb #2fadca96
 class Stack(nn.Module):
     "`depth` residual blocks and a final layer norm."
     parts = 'blocks' # where its parts are, after each of which timm's tools may take features
@@ -36,7 +36,7 @@ class Stack(nn.Module):
         if depth < 1: raise ValueError(f"depth={depth} must be at least 1")
         if not 0 <= drop_path < 1: raise ValueError(f"drop_path={drop_path} must be from 0 to below 1")
         self.blocks = nn.ModuleList(block(drop_path=drop_path*i/max(1, depth-1)) for i in range(depth))
-        self.dim,self.grid,self.prefix = (getattr(self.blocks[0], name) for name in ('dim', 'grid', 'prefix'))
+        self.dim,self.grid,self.prefix,self.causal = (getattr(self.blocks[0], name) for name in ('dim', 'grid', 'prefix', 'causal'))
         self.norm = nn.LayerNorm(self.dim, eps=1e-6)
         self.checkpointing = False
         self.apply(init_linear)
@@ -70,6 +70,23 @@ class Stack(nn.Module):
             x = self._through(block, x, key_padding_mask)
             outputs.append(x)
         return outputs
+
+    def start(self,
+        batch:int, # Sequences side by side
+    )->tuple:      # The states of all blocks, one behind the other
+        "The state before the first token. Raises `ValueError` if the mixer cannot take one token after another."
+        return sum((block.start(batch) for block in self.blocks), ())
+
+    def step(self,
+        x_t:Tensor,  # One token of each sequence, `(b, d)`
+        state:tuple, # What `start` or the step before returned
+    )->tuple:        # The token after all blocks and the norm, `(b, d)`, and the new state
+        "One token of the causal form."
+        new,size = (),len(state)//len(self.blocks) # the blocks are alike, and so are their states
+        for i,block in enumerate(self.blocks):
+            x_t,own = block.step(x_t, state[i*size:(i+1)*size])
+            new += own
+        return self.norm(x_t),new
 
     def resized(self,
         grid:tuple[int,...], # Token grid of the new stack

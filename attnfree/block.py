@@ -35,7 +35,7 @@ class TokenNorm(nn.LayerNorm):
             raise ValueError(f"x has {x.shape[1]} tokens, but the norm over tokens was built for {self.normalized_shape[0]}: use resized(grid)")
         return super().forward(x.transpose(1, 2)).transpose(1, 2)
 
-# %% ../nbs/02_block.ipynb #370f9605
+# %% ../nbs/02_block.ipynb #a2eb5dfd
 class MixerBlock(nn.Module):
     "One residual block around a token mixer: `x + mixer(norm(x))`, then `x + ff(norm(x))`."
     def __init__(self,
@@ -54,7 +54,7 @@ class MixerBlock(nn.Module):
         n = count_tokens(grid, prefix, causal)
         if token_norm not in (None, 'mixer', 'ff'): raise ValueError(f"token_norm={token_norm!r} must be None, 'mixer' or 'ff'")
         if token_norm and causal: raise ValueError(f"token_norm={token_norm!r} reads later tokens, which causal=True forbids")
-        self.dim,self.grid,self.prefix,self.ff_first = dim,tuple(grid),prefix,ff_first
+        self.dim,self.grid,self.prefix,self.causal,self.ff_first = dim,tuple(grid),prefix,causal,ff_first
         def norm(branch): return TokenNorm(n, eps=1e-6) if branch == token_norm else nn.LayerNorm(dim, eps=1e-6)
         self.norm_mixer,self.mixer = norm('mixer'),mixer(dim, grid, prefix=prefix, causal=causal)
         self.norm_ff,self.ff = (None,None) if ff is None else (norm('ff'),ff(dim, grid, prefix=prefix))
@@ -73,6 +73,23 @@ class MixerBlock(nn.Module):
         masked = {} if key_padding_mask is None else dict(key_padding_mask=key_padding_mask)
         x = x + self.drop_path(self.mixer(self.norm_mixer(x), **masked))
         return x if self.ff_first else self._mix_channels(x)
+
+    def start(self,
+        batch:int, # Sequences side by side
+    )->tuple:      # The mixer's state
+        "The state before the first token. Raises `ValueError` if the mixer cannot take one token after another."
+        if not hasattr(self.mixer, 'step'): raise ValueError(f"{type(self.mixer).__name__} has no start and step: it cannot take one token after another")
+        return self.mixer.start(batch)
+
+    def step(self,
+        x_t:Tensor,  # One token of each sequence, `(b, d)`
+        state:tuple, # What `start` or the step before returned
+    )->tuple:        # The token after the block, `(b, d)`, and the new state
+        "One token of the causal form; all parts but the mixer treat each token by itself."
+        if self.ff_first: x_t = self._mix_channels(x_t)
+        y,state = self.mixer.step(self.norm_mixer(x_t), state)
+        x_t = x_t + self.drop_path(y)
+        return (x_t if self.ff_first else self._mix_channels(x_t)),state
 
     def resized(self,
         grid:tuple[int,...], # Token grid of the new block

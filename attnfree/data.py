@@ -312,15 +312,15 @@ def data_config(
     return dict(classes=list(dls.vocab), mean=mean, std=std, in_chans=x.shape[1], img_size=h if h==w else [h, w],
                 crop_pct=fits[0].crop_pct if fits else 1.)
 
-# %% ../nbs/38_data_text.ipynb #16692be3
+# %% ../nbs/38_data_text.ipynb #d10d8fa4
 import json
 from .callbacks import AnswerMark,Perplexity,TopK
 from fastai.torch_core import default_device
-from .text_model import gap_loss,span_loss
+from .text_model import word_loss,span_loss
 from .text import (SENTENCES, AnswerWindows, ByteTokenizer, TextWindows, Texts, encode_sentences, hold_out, load_tokenizer, masked_example,
                            read_sentences, read_squad, text_files, token_corpus, train_pieces)
 
-# %% ../nbs/38_data_text.ipynb #dfff2961
+# %% ../nbs/38_data_text.ipynb #95b3d32e
 class TextItems:
     "Examples in arrays, encoded before training."
     def __init__(self,
@@ -349,7 +349,7 @@ class TextItems:
 
 class MaskedItems:
     "Windows of a corpus with gaps, drawn when they are asked for."
-    n_inp,vocab,loss_func = 3,None,staticmethod(gap_loss)
+    n_inp,vocab,loss_func = 3,None,staticmethod(word_loss)
     def __init__(self,
         windows:TextWindows, # Stretches of at most n − 3 tokens
         n:int,               # Tokens of an example
