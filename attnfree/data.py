@@ -550,7 +550,7 @@ def shifted_pair(
 
 class SequenceItems:
     "Rows of values, each of which is to be told from those before it."
-    n_inp,vocab,loss_func = 1,None,staticmethod(gap_loss)
+    n_inp,vocab,loss_func = 1,None,staticmethod(word_loss)
     def __init__(self,
         n:int,             # Values in a row
         vocab_size:int,    # How many different values there are
