@@ -540,7 +540,7 @@ from zipfile import BadZipFile,ZipFile
 from .callbacks import BitsPer
 from .text import read_blocks
 
-# %% ../nbs/45_data_sequence.ipynb #7bd4439d
+# %% ../nbs/45_data_sequence.ipynb #6a47fdff
 def shifted_pair(
     values:np.ndarray, # The value before the row, then the row, `(n+1,)`
 )->tuple:              # What is read and what is to be told, both `(n,)`
@@ -550,7 +550,7 @@ def shifted_pair(
 
 class SequenceItems:
     "Rows of values, each of which is to be told from those before it."
-    n_inp,vocab,loss_func = 1,None,staticmethod(gap_loss)
+    n_inp,vocab,loss_func = 1,None,staticmethod(word_loss)
     def __init__(self,
         n:int,             # Values in a row
         vocab_size:int,    # How many different values there are
