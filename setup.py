@@ -22,7 +22,8 @@ setup(
     packages=find_packages(include=['attnfree', 'attnfree.*']),
     python_requires='>=' + settings['min_python'],
     install_requires=settings['requirements'].split(),
-    extras_require={'dev': settings['dev_requirements'].split()},
+    extras_require={'dev': (settings['dev_requirements'] + ' ' + settings['baselines_requirements']).split(),
+                    'baselines': settings['baselines_requirements'].split()},
     entry_points={
         'console_scripts': settings['console_scripts'].split(),
         'nbdev': [f"{settings['lib_name']}={settings['lib_name']}._modidx:d"],

@@ -188,7 +188,7 @@ class AFTFull(_AFT):
                 old = getattr(self, name)
                 setattr(self, name, nn.Parameter(resample_tokens(old, axis, self.grid, grid, self.prefix), old.requires_grad))
 
-# %% ../nbs/13_aft.ipynb #22685bd4
+# %% ../nbs/13_aft.ipynb #4040a5be
 def factors_to_band(
     u:Tensor,  # Factor of the rows, `(n, rank)`
     v:Tensor,  # Factor of the columns, `(n, rank)`
@@ -219,29 +219,32 @@ class _Windowed:
         state:tuple, # What `start` or the step before returned
     )->tuple:        # Mixed token, `(b, d)`, and the new state
         "One token of the causal form; the time depends on the window only."
-        seen_before,keys,values,*before = state
-        position = seen_before.max()
+        seen,keys,values,*before = state
+        position,left = int(seen[0]),self._left()
         q,k,v = self.qkv(x_t).split(self.channels, dim=-1)
         k = k.repeat_interleave(v.shape[-1]//k.shape[-1], dim=-1)
-        keys,values,left = torch.cat([keys, k[:,None]], dim=1),torch.cat([values, v[:,None]], dim=1),self._left()
-        row = self._row(position).repeat_interleave(v.shape[-1]//len(self._row(position)), dim=0).T  # (left+1, d or 1)
-        seen = torch.arange(left, -1, -1, device=v.device)[:,None] <= position
-        far = torch.zeros_like(row[:1]).masked_fill(position <= left if self.connect else torch.ones_like(seen[:1]), -math.inf)
-        w = torch.cat([far, row.masked_fill(~seen, -math.inf)]).T
+        keys,values = torch.cat([keys, k[:,None]], dim=1),torch.cat([values, v[:,None]], dim=1)
+        near,far = min(position, left) + 1,self.connect and position > left # tokens in the window; are there any before it?
+        w = F.pad(self._row(position, near), (int(far), 0))                 # these have bias 0
         top,span = row_span(w)
-        mean, = in_precision(self._window_sums, span, keys, values, w, top, *before)
-        before = [torch.where(position >= left, new, old) for new,old in zip(add_token(before, keys[:,0], values[:,0]), before)]
-        return self._finish(q, mean.to(v.dtype), v),(seen_before+1, keys[:,1:], values[:,1:], *before)
+        mean, = in_precision(self._window_sums, span, keys[:,-near:], values[:,-near:], w, top, *(before if far else ()))
+        if position >= left: before = add_token(before, keys[:,0], values[:,0])
+        return self._finish(q, mean.to(v.dtype), v),(seen+1, keys[:,1:], values[:,1:], *before)
 
     @staticmethod
-    def _window_sums(keys, values, w, top, highest, total, weight):
-        "The mean over the sums before the window and the tokens in it."
-        p = (w - top).exp().T
-        m = torch.maximum(keys.amax(dim=1), torch.where(p[0] > 0, highest, torch.finfo(highest.dtype).min))
-        e,scale = (keys - m[:,None]).exp()*p[1:],(highest - m).clamp(max=0).exp()*p[0]
-        return ((e*values).sum(dim=1) + scale*total)/(e.sum(dim=1) + scale*weight),
+    def _window_sums(keys, values, w, top, *before):
+        "The mean over the tokens in the window and, with their sums, those before it."
+        p,m = (w - top).exp().T,keys.amax(dim=1)
+        if len(w) > 1: p = p.repeat_interleave(keys.shape[-1]//len(w), dim=1)
+        if before: m = torch.maximum(m, before[0])
+        e = (keys - m[:,None]).exp()*p[-keys.shape[1]:]
+        total,weight = (e*values).sum(dim=1),e.sum(dim=1)
+        if before:
+            scale = (before[0] - m).exp()*p[0]
+            total,weight = total + scale*before[1],weight + scale*before[2]
+        return total/weight,
 
-# %% ../nbs/13_aft.ipynb #65b9c1f5
+# %% ../nbs/13_aft.ipynb #a920ba9c
 class AFTLocal(_Windowed, AFTFull):
     "AFT with learned biases between near tokens, and 0 between all others (Zhai et al. 2021, Eq. 4)."
     def __init__(self,
@@ -271,12 +274,11 @@ class AFTLocal(_Windowed, AFTFull):
         "How many biases a token has along each axis."
         return [r if self.causal else 2*r - 1 for r in self.reach]
 
-    def _row(self, position):
-        "The biases of one token for those up to it, `(1, left+1)`."
-        if position >= len(self.u if self.rank else self.w): raise ValueError(f"token {position+1} is more than the {self.grid[0]} that the mixer was built for: use resized(grid)")
-        if self.rank is None: return self.w[position][None]
-        places = position - torch.arange(self._left(), -1, -1, device=self.u.device)
-        return _factors(self.u[position][None], self.v[places.clamp(min=0)])
+    def _row(self, position, near):
+        "The biases of one token for the last `near` tokens up to it, `(1, near)`."
+        if position >= self.grid[0]: raise ValueError(f"token {position+1} is more than the {self.grid[0]} that the mixer was built for: use resized(grid)")
+        if self.rank is None: return self.w[position,-near:][None]
+        return _factors(self.u[position][None], self.v[position+1-near:position+1])
 
     def band(self,
         n:int=None, # The first so many tokens; `None`: all
@@ -396,7 +398,7 @@ def conv_mean(
         return (total.unflatten(-1, (heads, -1))/above_zero(weight, keep)[...,None]).flatten(-2),
     return in_precision(sums, span, k, v, w, top)[0].flatten(1, 2).to(wanted)
 
-# %% ../nbs/16_aft_conv.ipynb #d6a6e1b9
+# %% ../nbs/16_aft_conv.ipynb #1a0b142f
 class AFTConv(_Windowed, _AFT):
     "AFT with one kernel of position biases for each head, the same at all places (Zhai et al. 2021, Eqs. 6 and 8)."
     def __init__(self,
@@ -452,7 +454,7 @@ class AFTConv(_Windowed, _AFT):
 
     def _left(self): return self.window - 1 if self.causal else self.window//2
 
-    def _row(self, position): return self.biases()
+    def _row(self, position, near): return self.biases()[:,-near:]
 
     def spatial_weights(self)->Tensor: # `(heads, s, s)`, in 1d `(heads, s)`
         "The position biases, before exp."
