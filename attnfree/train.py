@@ -159,7 +159,7 @@ def option(
     "A parameter that argparse shall treat in its own way, for fastcore 1 and 2."
     return fastcore.script.Param(about, kind, **how) if hasattr(fastcore.script, 'Param') else Annotated[kind, about, how]
 
-# %% ../nbs/33_train.ipynb #1e64a165
+# %% ../nbs/33_train.ipynb #0d850628
 def _given(settings, **named):
     "The settings from --set and from the options that are short for it."
     given = parse_settings(settings or [])
@@ -237,7 +237,7 @@ def _train(recipe, data, task, settings, model, path, epochs, out, resume, worke
     if unknown: raise ValueError(f"log={log!r} must be tensorboard or wandb, or both with a comma")
     if every < 0: raise ValueError(f"every={every} must not be negative")
     if run is None: run = Path(_shared(str(new_run(out)) if rank_and_world()[0] == 0 else None))
-    epochs = wanted['epochs'] or f"{wanted['steps']} steps in"
+    epochs = wanted['epochs'] or f"{wanted['steps']} steps in whole"
     say(f"{wanted['model']} on {wanted['data']}: {len(dls.train_ds):,} {'images' if _kind(dls) == 'images' else 'examples'} to train on, {len(dls.valid_ds):,} held out, {epochs} epochs; the run is in {run}")
     metrics = train(wanted, dls, run, resume=resume, every=every, log=log, start=start, source=dict(data=wanted['data'], path=str(Path(path).expanduser().resolve()) if path else None, start=str(Path(start).expanduser().resolve()) if start else None))
     if metrics is None: return run
