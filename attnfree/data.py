@@ -540,7 +540,7 @@ from zipfile import BadZipFile,ZipFile
 from .callbacks import BitsPer
 from .text import read_blocks
 
-# %% ../nbs/45_data_sequence.ipynb #7bd4439d
+# %% ../nbs/45_data_sequence.ipynb #6a47fdff
 def shifted_pair(
     values:np.ndarray, # The value before the row, then the row, `(n+1,)`
 )->tuple:              # What is read and what is to be told, both `(n,)`

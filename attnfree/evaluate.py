@@ -6,7 +6,7 @@
 __all__ = ['run_dls', 'evaluate', 'plot_confusion', 'attnfree_eval', 'score_influence', 'plot_prediction', 'attnfree_predict',
            'plot_runs', 'attnfree_plot']
 
-# %% ../nbs/34_evaluate.ipynb #f5d61d89
+# %% ../nbs/34_evaluate.ipynb #48ff009c
 import math
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -21,22 +21,23 @@ from fastai.data.transforms import Normalize
 from fastai.torch_core import default_device
 from fastcore.script import call_parse
 from .callbacks import write_whole
-from .data import DATASETS,Fit,create_dls,data_config,open_image,text_config
+from .data import DATASETS,SEQUENCES,Fit,create_dls,data_config,open_image,sequence_config,text_config
 from .learner import attnfree_learner,image_tensor,load,predict,read_config
 from .recipes import TASKS
 from .train import option
 from .visualise import plot_curves
 
-# %% ../nbs/34_evaluate.ipynb #09570a3a
-def _is_text(config): return 'tokenizer' in config['data']
+# %% ../nbs/34_evaluate.ipynb #18410967
+def _kind(config): return 'sequences' if 'unit' in config['data'] else 'texts' if 'tokenizer' in config['data'] else 'images'
 
 def _of_run(config, data, path, bs):
     "Name, folder and batch of the data, the run's own where they are `None`."
     source,training = config.get('source') or {},config.get('training') or {}
     if data is None and 'data' not in source: raise ValueError("data=None, but the run does not say what it was trained on: name the data set")
-    name,texts = data or source['data'],[name for name,tasks in TASKS.items() if {'mlm', 'finetune'} & {*tasks}]
-    if name in texts and not _is_text(config): raise ValueError(f"data={name!r} holds texts, but the run was trained on images")
-    if name not in texts and _is_text(config): raise ValueError(f"data={name!r} holds no texts, but the run was trained on them: name one of {', '.join(texts)}")
+    name,kind = data or source['data'],_kind(config)
+    what,*suits = dict(images=('images', 'classification'), texts=('texts', 'mlm', 'finetune'), byte=('sequences of bytes', 'lm'), dim=('sequences of pixels', 'pixels'))[config['data'].get('unit', kind)]
+    suitable = [name for name,tasks in TASKS.items() if {*suits} & {*tasks}]
+    if name not in suitable and (name in TASKS or kind != 'images'): raise ValueError(f"data={name!r} holds no {what}, but the run was trained on them: name one of {', '.join(suitable)}")
     if path is None and name == source.get('data'): path = source.get('path')
     return name,path,min(64, training.get('bs', 64)//training.get('accumulate', 1)) if bs is None else bs
 
@@ -131,7 +132,7 @@ def plot_confusion(
     plt.close(fig)
     return fig
 
-# %% ../nbs/34_evaluate.ipynb #a5d92e7e
+# %% ../nbs/34_evaluate.ipynb #1884ff9b
 def _run_texts(run, config, data, path, size, bs, workers, skip_bad):
     "The texts on which a run is evaluated; raises `ValueError` if they are of another kind."
     known,(name,path,bs) = config['data'],_of_run(config, data, path, bs)
@@ -140,6 +141,29 @@ def _run_texts(run, config, data, path, size, bs, workers, skip_bad):
     if [found['classes'], found['bytes_per_token'] is None] != [known['classes'], known['bytes_per_token'] is None]:
         raise ValueError(f"data={name!r} has {'gaps' if found['bytes_per_token'] else found['classes'] or 'answers'}, the run {'gaps' if known['bytes_per_token'] else known['classes'] or 'answers'}: use data of the same kind")
     return dls
+
+def _run_sequences(config, data, path, size, bs, workers, split, stride):
+    "The sequences on which a run is evaluated, their loader, and in words what they are."
+    known,(name,path,bs) = config['data'],_of_run(config, data, path, bs)
+    if known['unit'] == 'byte':
+        size = known['n'] if size is None else size
+        if size > known['n']: raise ValueError(f"size={size} is more than the {known['n']} places that the network knows: pass size={known['n']} or less")
+    elif stride is not None: raise ValueError(f"stride={stride} is for texts: an image is read from its beginning")
+    dls = SEQUENCES[name](path, bs=bs, size=size, workers=workers, augment=False)
+    found,kind = sequence_config(dls),('unit', 'vocab_size', 'shape')
+    if [found[key] for key in kind] != [known[key] for key in kind]: raise ValueError(f"data={name!r} has {found}, the run {known}: use data of the same kind")
+    splits = dict(zip(('valid', 'test'), dls.loaders[1:]))
+    if split not in splits: raise ValueError(f"split={split!r} must be one of data={name!r}: {', '.join(splits)}")
+    if known['unit'] == 'dim': return dls,splits[split],f"{name} {split}, whole images of {' x '.join(map(str, known['shape']))}"
+    items = splits[split].dataset.part(stride=stride)
+    return dls,splits[split].new(items),f"{name} {split}, windows of {items.n} bytes {'side by side' if stride is None else f'every {stride} bytes'}"
+
+def _sequence_bits(model, dls, loader):
+    "One row: the number of examples, of values told, and the bits of each."
+    learn = attnfree_learner(dls, model)
+    with learn.no_bar(): learn.validate(dl=loader)
+    bits, = learn.metrics
+    return pd.DataFrame([{'examples': len(loader.dataset), 'values': int(bits.count), bits.name: bits.value}])
 
 def _text_metrics(model, dls):
     "One row: the number of examples, the loss, and what the data are judged by."
@@ -152,29 +176,35 @@ def attnfree_eval(
     run:str,             # Folder of a run
     data:str=None,       # Data set with the classes of the run; by default the one it was trained on
     path:str=None,       # Folder with the data; by default where the run had them
-    size:int=None,       # Side of the images in pixels, or tokens of a text; by default as in training
+    size:int=None,       # Side of the images in pixels, or tokens of a text or a window; by default as in training
+    split:str='valid',   # Of sequences: valid, or test where there is one
+    stride:int=None,     # Of bytes: from one window to the next; by default they lie side by side
     best:bool=False,     # Take the weights of the best epoch, not of the last
     bs:int=None,         # Examples per batch; by default as in training, at most 64
     workers:int=0,       # Processes that load data
     out:str=None,        # Folder for eval.csv and confusion.png; by default the run's
     skip_bad:bool=False, # Leave out what cannot be read, and count it
 ):
-    "Evaluate a run on held-out images: accuracy, top-5 accuracy, loss, each class, confusions; or on held-out texts: loss and metrics."
+    "Evaluate a run on held-out images: accuracy, top-5 accuracy, loss, each class, confusions; or on held-out texts: loss and metrics; or on sequences: bits."
     try:
         model,config = load(run, 'best' if best else 'model')
-        if size is not None: model.set_input_size(size)
-        text = _is_text(config)
-        dls = _run_texts(run, config, data, path, size, bs, workers, skip_bad) if text else run_dls(config, data, path, size=size, bs=bs, workers=workers, skip_bad=skip_bad)
+        kind = _kind(config)
+        if kind != 'sequences' and (split,stride) != ('valid', None): raise ValueError(f"split={split!r}, stride={stride}: these are for sequences, and the run was trained on {kind}")
+        if kind != 'sequences' and size is not None: model.set_input_size(size)
+        if kind == 'sequences': dls,loader,words = _run_sequences(config, data, path, size, bs, workers, split, stride)
+        else:
+            dls = _run_texts(run, config, data, path, size, bs, workers, skip_bad) if kind == 'texts' else run_dls(config, data, path, size=size, bs=bs, workers=workers, skip_bad=skip_bad)
+            words = f"{data or config['source']['data']}, {(config['data']['n' if kind == 'texts' else 'img_size'] if size is None else size)} {'tokens' if kind == 'texts' else 'pixels'}"
         out = Path(run if out is None else out).expanduser()
         out.mkdir(parents=True, exist_ok=True)
-        name,side = data or config['source']['data'],config['data']['n' if text else 'img_size'] if size is None else size
-        conditions = f"{config['model']['name']} on {name}, {side} {'tokens' if text else 'pixels'}, weights of the {'best' if best else 'last'} epoch"
-        if text:
-            table = _text_metrics(model.to(default_device()), dls)
+        conditions = f"{config['model']['name']} on {words}, weights of the {'best' if best else 'last'} epoch"
+        model = model.to(default_device())
+        if kind != 'images':
+            table = _sequence_bits(model, dls, loader) if kind == 'sequences' else _text_metrics(model, dls)
             write_whole(out/'eval.csv', table.assign(conditions=conditions).to_csv(index=False).encode())
             print(f"{conditions}\n\n{table.to_string(index=False, float_format='{:.4f}'.format)}\n\nWritten: {out/'eval.csv'}")
             return
-        table,confusion = evaluate(model.to(default_device()), dls)
+        table,confusion = evaluate(model, dls)
         total = table.iloc[-1]
         plot_confusion(confusion, dls.vocab, f"{conditions}\n{total.images:,} images, {total.accuracy:.2%} right").savefig(out/'confusion.png', dpi=100, bbox_inches='tight')
         write_whole(out/'eval.csv', table.assign(conditions=conditions).to_csv(index=False).encode())
@@ -235,7 +265,7 @@ def plot_prediction(
     plt.close(fig)
     return fig
 
-# %% ../nbs/34_evaluate.ipynb #be5338d8
+# %% ../nbs/34_evaluate.ipynb #ce0d654d
 def _picture_files(images, out):
     "Where the picture of each image goes."
     out = Path(out).expanduser()
@@ -263,7 +293,7 @@ def attnfree_predict(
         for image in images:
             if not Path(image).is_file(): raise FileNotFoundError(f"image {image!r} is {'a folder' if Path(image).is_dir() else 'not there'}: name image files")
         model,config = load(run, 'best' if best else 'model')
-        if _is_text(config): raise ValueError(f"run={run!r} was trained on texts, and this command is for images: name a run on images")
+        if _kind(config) != 'images': raise ValueError(f"run={run!r} was trained on {_kind(config)}, and this command is for images: {'attnfree_generate goes on with sequences' if _kind(config) == 'sequences' else 'name a run on images'}")
         model,files = model.to(default_device()),_picture_files(images, Path(run)/'predictions' if out is None else out)
         for image,file in zip(images, files):
             scores,x = predict(model, config, image),image_tensor(image, config).to(default_device())

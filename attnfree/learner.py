@@ -6,7 +6,7 @@
 __all__ = ['full_settings', 'attnfree_learner', 'recipe_schedule', 'fit_recipe', 'new_run', 'save_run', 'read_config',
            'build_model', 'load', 'image_tensor', 'predict']
 
-# %% ../nbs/32_learner.ipynb #5da2f702
+# %% ../nbs/32_learner.ipynb #9ff31460
 import json,math
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from fastai.data.core import DataLoaders
 from fastai.learner import Learner
 from fastcore.foundation import L
 from .callbacks import DiagonalityLoss,EMA,Erase,MixImages,Precision,SmoothCrossEntropy,StopOnNaN,TopK,write_whole
-from .data import Fit,MaskedItems,TextItems,open_image
+from .data import Fit,MaskedItems,SequenceItems,TextItems,open_image
 from .language import create_model as create_language_model,model_names as language_model_names
 from .optimiser import PartsAdamW,parameter_groups,warmup_schedule
 from .processes import ManyProcesses,rank_and_world
@@ -33,7 +33,7 @@ from .text import check_vocab
 from .text_model import fine_tune
 from .vision import create_model
 
-# %% ../nbs/32_learner.ipynb #0e005377
+# %% ../nbs/32_learner.ipynb #589ca256
 def full_settings(
     recipe:str|dict=None, # Name of a recipe, or some of its fields; `None` is a plain run
 )->dict:                  # Every field with its value
@@ -47,11 +47,12 @@ def full_settings(
 def _aim(dls, model, smoothing):
     "Loss and metrics, after a look whether data and model belong together."
     items = dls.train_ds
-    if isinstance(items, (MaskedItems, TextItems)):
-        check_vocab(items.tokenizer, model.stem.words.num_embeddings)
-        if items.loss_func is not None:
-            if smoothing: raise ValueError(f"smoothing={smoothing} is for classes, and these texts have none: use smoothing=0")
-            return items.loss_func,dls.valid_ds.metrics
+    if isinstance(items, (MaskedItems, TextItems)): check_vocab(items.tokenizer, model.stem.words.num_embeddings)
+    if isinstance(items, SequenceItems) and model.num_classes != items.vocab_size:
+        raise ValueError(f"model scores {model.num_classes} values, the sequences have {items.vocab_size}: build it with vocab_size={items.vocab_size}")
+    if isinstance(items, (MaskedItems, SequenceItems, TextItems)) and items.loss_func is not None:
+        if smoothing: raise ValueError(f"smoothing={smoothing} is for classes, and these data have none: use smoothing=0")
+        return items.loss_func,dls.valid_ds.metrics
     classes = len(dls.vocab)
     if model.num_classes != classes:
         raise ValueError(f"model has num_classes={model.num_classes}, the data has {classes} classes: build it with num_classes={classes} "
@@ -59,8 +60,8 @@ def _aim(dls, model, smoothing):
     return SmoothCrossEntropy(smoothing),[TopK()] + ([TopK(5)] if classes > 10 else [])
 
 def attnfree_learner(
-    dls:DataLoaders,      # Images with `vocab`, normalisation included; or texts, as create_dls makes them
-    model:nn.Module,      # A Backbone or a model of timm's, with as many classes as the data; for texts a model of `attnfree.language`
+    dls:DataLoaders,      # Images with `vocab`, normalisation included; or texts or sequences, as DATASETS and SEQUENCES make them
+    model:nn.Module,      # A Backbone or a model of timm's, with as many classes as the data; for texts and sequences a model of `attnfree.language`
     recipe:str|dict=None, # Name of a recipe, or some of its fields, such as `dict(lr=3e-3, ema=0.99)`; `None` is a plain run
     *,
     cbs=None,             # More callbacks
@@ -114,7 +115,7 @@ def fit_recipe(
     learn.fit(epochs, settings['lr'], cbs=L(schedule) + L(cbs))
     return learn
 
-# %% ../nbs/32_learner.ipynb #e75f3d13
+# %% ../nbs/32_learner.ipynb #08bb78d4
 def new_run(
     out:str|Path=None, # Folder for the run; `None` is the next free number under `runs/`
 )->Path:               # The folder, which now exists and is empty
@@ -130,7 +131,7 @@ def new_run(
 
 def save_run(
     run:str|Path,          # Run folder
-    config:dict,           # `model`: arguments of build_model; `data`: what data_config or text_config returns; and whatever else is worth keeping
+    config:dict,           # `model`: arguments of build_model; `data`: what data_config, text_config or sequence_config returns; and whatever else is worth keeping
     model:nn.Module=None,  # The trained network; `None` writes the configuration only
 )->None:
     "Write `config.json` and `model.safetensors`, all that `load` needs."

@@ -6,12 +6,13 @@
 __all__ = ['TASKS', 'FIELDS', 'RECIPES', 'Field', 'Setting', 'cite', 'recipe', 'parse_settings', 'recipe_table', 'recipe_sources',
            'default_recipe']
 
-# %% ../nbs/31_recipes.ipynb #55c32004
+# %% ../nbs/31_recipes.ipynb #d4da02ca
 import math
 from difflib import get_close_matches
 from typing import NamedTuple
 
 import pandas as pd
+from .language import model_names as language_model_names
 from .vision import model_names
 
 # %% ../nbs/31_recipes.ipynb #9eb2dddc
@@ -192,7 +193,7 @@ for _data in ('sst2', 'mnli'):
         | cite('gMLP Table 9: 1e-5, 2e-5 or 3e-5', lr=2e-5) | cite('gMLP Table 9: 10 % of 5 epochs', warmup_epochs=0.5))
 RECIPES['gmlp_squad'] = _FINETUNE | cite('gMLP Table 9', data='squad', size=512, bs=32, lr=5e-5, steps=8000, warmup_steps=1000)
 
-# %% ../nbs/31_recipes.ipynb #207917e8
+# %% ../nbs/31_recipes.ipynb #013dee6d
 _SHORT = cite('ours: off in a short run', mixup=0., cutmix=0., erasing=0., repeats=1, drop_path=0.)
 
 RECIPES['digits'] = (_SHORT | cite('ours: a quick run on one core', data='digits', model='ff_micro_patch2_8', epochs=24, bs=64, lr=3e-3, warmup_epochs=4, smoothing=0.1, threads=1)
@@ -204,8 +205,14 @@ RECIPES['cifar10_lavit'] = RECIPES['cifar10'] | cite('ours: the same size with l
 RECIPES['imagenet'] = (_SHORT | cite('ours: for some thousand images', data='imagenet', model='ff_tiny_patch16_224', size=224, epochs=30, bs=64, lr=1e-3, warmup_epochs=1)
     | cite('DeiT Table 9', wd=0.05, smoothing=0.1))
 _small = cite('ours', data='text', size=128, steps=2000, warmup_steps=100, clip=1.)
-RECIPES['text_lm'] = (_because('ours', _TEXT) | _small | cite('ours: AFT 5.2 scaled down', task='lm', model='lm_aft_local_mini_128', bs=32, lr=1e-3)
-    | cite('ours: as AFT 5.1', wd=0.1, drop=0.1) | cite('ours: as iGPT 3.4', betas=(0.9, 0.95)))
+_small_sequences = (_because('ours', _TEXT) | cite('ours: AFT 5.1 scaled down', lr=3e-3, clip=1.) | cite('ours: as AFT 5.1', wd=0.1)
+    | cite('ours: as iGPT 3.4', betas=(0.9, 0.95)) | cite('ours: a short run learns nothing by heart', drop=0.))
+RECIPES['text_lm'] = _small_sequences | _small | cite('ours: AFT 5.2 scaled down', task='lm', model='lm_aft_local_mini_256', bs=32)
+RECIPES['enwik8'] = (_small_sequences | cite('ours: AFT 5.2 scaled down', task='lm', data='enwik8', model='lm_aft_local_mini_256', size=256, bs=16, steps=1800, warmup_steps=100)
+    | cite('ours: windows from anywhere', augment=True))
+RECIPES['digits_pixels'] = (_small_sequences | cite('ours: a minute on one core', task='pixels', data='digits', model='pixels_aft_local_micro_8', epochs=8, bs=16, warmup_epochs=1, threads=1))
+RECIPES['cifar10_pixels'] = (_small_sequences | cite('ours: for a GPU; an epoch takes hours on a processor', task='pixels', data='cifar10', model='pixels_aft_local_mini_32', epochs=10, bs=64, warmup_epochs=1)
+    | cite('ours: as AFT 5.1', augment=True))
 _small_tasks = (_because('ours', _TEXT) | cite('ours: gMLP Table 9 scaled down', task='finetune', model='mlm_gmlp_mini_128', bs=32, lr=3e-4, clip=1., epochs=3, warmup_epochs=0.3)
     | cite('ours: as gMLP Table 9', eps=1e-6, schedule='linear', wd=0.01, drop=0.1))
 for _data,_size in {'sst2': 64, 'mnli': 128, 'squad': 256, 'squad1': 256}.items(): RECIPES[_data] = _small_tasks | cite('ours', data=_data, size=_size)
@@ -274,7 +281,7 @@ def parse_settings(
         settings[field] = _checked(field, settings[field])
     return settings
 
-# %% ../nbs/31_recipes.ipynb #04415caf
+# %% ../nbs/31_recipes.ipynb #178263f0
 def recipe_table(
     names:list[str]=None,  # Keys of RECIPES; by default all
     fields:list[str]=None, # Keys of FIELDS; by default all
@@ -284,7 +291,7 @@ def recipe_table(
     for field in fields: _known('field', field, FIELDS)
     rows = {name: recipe(name) for name in names}
     table = pd.DataFrame({name: [row[field] for field in fields] for name,row in rows.items()}, index=fields, dtype=object).T
-    table.insert(0, 'status', ['ready' if row['model'] in model_names() else 'announced' for row in rows.values()])
+    table.insert(0, 'status', ['ready' if row['model'] in (*model_names(), *language_model_names()) else 'announced' for row in rows.values()])
     return table
 
 def recipe_sources(
@@ -295,7 +302,7 @@ def recipe_sources(
     return pd.DataFrame([(field, value, cited[field].source if field in cited else 'plain default') for field,value in recipe(name).items()],
                         columns=['field', 'value', 'source'], dtype=object)
 
-# %% ../nbs/31_recipes.ipynb #10a5d58b
+# %% ../nbs/31_recipes.ipynb #ae73a2aa
 def default_recipe(
     data:str,      # A key of TASKS
     task:str=None, # One of the data set's tasks; `None`: the one it has, where it has one
@@ -305,4 +312,4 @@ def default_recipe(
     if task not in (None, *TASKS[data]): raise ValueError(f"task={task!r} is none of data={data!r}, which has: {', '.join(TASKS[data])}")
     for name in (data, f'{data}_{task}'):
         if name in RECIPES and task in (None, recipe(name)['task']): return name
-    raise ValueError(f"data={data!r} has no default recipe{f' for task={task!r}' if task else ''}: name one of {', '.join(name for name,row in RECIPES.items() if row['data'].value == data)}")
+    raise ValueError(f"data={data!r} has no default recipe for task={task!r}: name one of {', '.join(name for name,row in RECIPES.items() if row['data'].value == data)}")

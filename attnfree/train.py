@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['draw_run', 'train', 'option', 'attnfree_train']
 
-# %% ../nbs/33_train.ipynb #577d3bbb
+# %% ../nbs/33_train.ipynb #e109ff34
 import shlex,signal
 from importlib.metadata import version
 from pathlib import Path
@@ -21,22 +21,33 @@ from .aft import AFTConv
 from .backbone import Backbone
 from .callbacks import RunLog,evaluated_model
 from .checkpoint import Checkpoint,TrainingStopped,load_state
-from .data import DATASETS,MaskedItems,TextItems,data_config,text_config
-from .language import model_names as language_model_names
+from .data import DATASETS,SEQUENCES,MaskedItems,SequenceItems,TextItems,data_config,sequence_config,text_config
+from .language import model_names as language_model_names,task_of
 from .learner import attnfree_learner,build_model,fit_recipe,full_settings,load,new_run,read_config,recipe_schedule,save_run
 from .loader import loader_speed
 from .processes import join_processes,rank_and_world
 from .recipes import RECIPES,default_recipe,parse_settings,recipe as settings_of,recipe_table
 from .text import load_tokenizer
-from .visualise import plot_curves,plot_hidden_filters,plot_influence,plot_kernels,plot_keys,plot_reach,plot_spatial_weights,plot_token_attention
+from .visualise import plot_bias_matrices,plot_curves,plot_hidden_filters,plot_influence,plot_kernels,plot_keys,plot_reach,plot_spatial_weights,plot_token_attention
 
-# %% ../nbs/33_train.ipynb #b40e0bd4
-def _is_text(dls): return isinstance(dls.train_ds, (MaskedItems, TextItems))
+# %% ../nbs/33_train.ipynb #2c64066b
+def _kind(dls):
+    "What some DataLoaders hold: 'images', 'texts' or 'sequences'."
+    items = dls.train_ds
+    return 'sequences' if isinstance(items, SequenceItems) else 'texts' if isinstance(items, (MaskedItems, TextItems)) else 'images'
+
+def _monitor(dls): return 'accuracy' if _kind(dls) == 'images' else dls.valid_ds.metrics[-1].name
 
 def _save_pictures(run, pictures):
     "Write figures by name, and return the names of the files."
     for name,figure in pictures.items(): figure.savefig(Path(run)/f'{name}.png', dpi=100)
     return [f'{name}.png' for name in pictures]
+
+def _place_pictures(model):
+    "What the mixers of a network for sequences learned about places, by name."
+    mixer = model.body.blocks[0].mixer
+    if isinstance(mixer, AFTConv): return dict(kernels=plot_kernels(model))
+    return dict(spatial_weights=plot_bias_matrices(model)) if hasattr(mixer, 'spatial_weights') and model.stem.grid[0] <= 1024 else {}
 
 def draw_run(
     run:str|Path,    # Run folder with a `metrics.csv`
@@ -44,9 +55,9 @@ def draw_run(
     dls:DataLoaders, # Its data
 )->list[str]:        # Names of the files
     "Draw curves, learned weights and influence maps of a trained network into its run folder."
-    if _is_text(dls): return _save_pictures(run, dict(curves=plot_curves(pd.read_csv(Path(run)/'metrics.csv'), dls.valid_ds.metrics[-1].name)))
+    pictures = dict(curves=plot_curves(pd.read_csv(Path(run)/'metrics.csv'), _monitor(dls)))
+    if _kind(dls) != 'images': return _save_pictures(run, pictures | (_place_pictures(model) if _kind(dls) == 'sequences' else {}))
     images = dls.valid.one_batch()[0][:4].to(next(model.parameters()).device)
-    pictures = dict(curves=plot_curves(pd.read_csv(Path(run)/'metrics.csv')))
     if hasattr(model.body, 'stages'): return _save_pictures(run, pictures | dict(attention=plot_token_attention(model, images)))
     pictures['influence'] = plot_influence(model, images)
     mixer = model.body.blocks[0].mixer
@@ -72,34 +83,41 @@ def _watchers(log, run):
             callbacks.append(WandbCallback(log_preds=False, log_model=False))
     return callbacks
 
-# %% ../nbs/33_train.ipynb #476f6b82
+# %% ../nbs/33_train.ipynb #64cea0d5
 def _plan(dls, settings):
     "What is kept of the data, and the arguments of the network; raises `ValueError` if they are not for the same."
-    name,text = settings['model'],_is_text(dls)
-    if text != (name in language_model_names()):
-        raise ValueError(f"model={name!r} is a network for {'images' if text else 'texts'}, but data={settings['data']!r} holds {'texts' if text else 'images'}: take one of attnfree.{'language' if text else 'vision'}.model_names()")
-    if not text:
+    name,kind = settings['model'],_kind(dls)
+    suits = 'images' if name not in language_model_names() else 'texts' if task_of(name) == 'mlm' else 'sequences'
+    if suits != kind: raise ValueError(f"model={name!r} is a network for {suits}, but data={settings['data']!r} holds {kind}: take one of attnfree.{'vision' if kind == 'images' else 'language'}.model_names()")
+    if kind == 'images':
         data = data_config(dls)
         return data,dict(name=name, img_size=data['img_size'], in_chans=data['in_chans'], num_classes=len(data['classes']), drop_rate=settings['drop'], drop_path_rate=settings['drop_path'])
+    if kind == 'sequences':
+        data = sequence_config(dls)
+        return data,dict(name=name, vocab_size=data['vocab_size'], n=data['n'], drop=settings['drop'], drop_path_rate=settings['drop_path'])
     data = text_config(dls)
     head = None if isinstance(dls.train_ds, MaskedItems) else 'classes' if data['classes'] else 'span'
     if settings['smoothing'] and head != 'classes': raise ValueError(f"smoothing={settings['smoothing']} is for classes, and these texts have none: use smoothing=0")
     return data,dict(name=name, vocab_size=data['vocab_size'], n=data['n'], drop=settings['drop'], drop_path_rate=settings['drop_path'], head=head, num_classes=len(data['classes'] or '--'))
 
+def _need_texts(start, config):
+    "Raise `ValueError` if a run to begin from has no tokenizer."
+    if 'tokenizer' not in config['data']: raise ValueError(f"start={str(start)!r} was trained on {'sequences' if 'unit' in config['data'] else 'images'}: name a run on texts")
+
 def _begin_from(net, start, dls):
     "Give a network of texts the words and blocks of a run that was trained before."
     old,config = load(start)
-    if 'tokenizer' not in config['data']: raise ValueError(f"start={str(start)!r} was trained on images: name a run on texts")
+    _need_texts(start, config)
     if load_tokenizer(Path(start)/'tokenizer.json').text() != dls.tokenizer.text(): raise ValueError(f"start={str(start)!r} was trained with another tokenizer: use the tokenizer.json of that run")
     if old.stem.grid != net.stem.grid: old.set_input_size(net.stem.grid[0])
     try:
         for part in ('stem', 'body'): getattr(net, part).load_state_dict(getattr(old, part).state_dict())
     except RuntimeError as e: raise ValueError(f"start={str(start)!r} holds a {config['model']['name']}, whose weights do not fit: take the same model") from e
 
-# %% ../nbs/33_train.ipynb #d5fe845e
+# %% ../nbs/33_train.ipynb #5355657c
 def train(
     recipe:str|dict,   # Name of a recipe, or its fields
-    dls:DataLoaders,   # Images or texts, in batches of the recipe's size divided by its `accumulate`
+    dls:DataLoaders,   # Images, texts or sequences, in batches of the recipe's size divided by its `accumulate`
     run:str|Path,      # Folder of the run: empty, or one to go on with
     *,
     resume:bool=False, # Go on from the checkpoint in the folder
@@ -117,12 +135,12 @@ def train(
     rank,world = rank_and_world()
     set_seed(settings['seed'] + rank, reproducible=True)
     again = resume and (run/'checkpoint.safetensors').exists()
-    keep = Checkpoint(run, resume=again, every=every, monitor=dls.valid_ds.metrics[-1].name if _is_text(dls) else 'accuracy')
+    keep = Checkpoint(run, resume=again, every=every, monitor=_monitor(dls))
     learn = attnfree_learner(dls, net, settings, cbs=[RunLog(run), keep, *_watchers(log, run)], path=run)
     epochs,_ = recipe_schedule(dls, settings)
     if rank == 0 and not again:
         versions = {name: version(name) for name in ('attnfree', 'torch', 'fastai', 'timm')}
-        if _is_text(dls): dls.tokenizer.save(run/'tokenizer.json')
+        if _kind(dls) == 'texts': dls.tokenizer.save(run/'tokenizer.json')
         save_run(run, dict(model=arguments, data=data, training=settings, source=source or {}, processes=world, versions=versions))
     state = load_state(keep.file) if again else None
     if state and state['position'][0] >= epochs: net.load_state_dict(state['callbacks'].get('ema', dict(weights=state['model']))['weights'])
@@ -141,7 +159,7 @@ def option(
     "A parameter that argparse shall treat in its own way, for fastcore 1 and 2."
     return fastcore.script.Param(about, kind, **how) if hasattr(fastcore.script, 'Param') else Annotated[kind, about, how]
 
-# %% ../nbs/33_train.ipynb #ebf8f9a6
+# %% ../nbs/33_train.ipynb #0d850628
 def _given(settings, **named):
     "The settings from --set and from the options that are short for it."
     given = parse_settings(settings or [])
@@ -156,7 +174,7 @@ def _wanted(recipe, data, task, settings, model, epochs, start):
     if start is not None:
         config = read_config(start)
         name = config['model']['name']
-        if 'tokenizer' not in config['data']: raise ValueError(f"start={start!r} was trained on images: name a run on texts")
+        _need_texts(start, config)
         if given.setdefault('model', name) != name: raise ValueError(f"start={start!r} holds a {name}, and model={given['model']!r} is another: leave out --model")
     if data is not None and recipe is not None and RECIPES.get(recipe, {}).get('data', (data,))[0] != data:
         raise ValueError(f"recipe {recipe!r} is for data={RECIPES[recipe]['data'].value!r}, not for {data!r}: leave one of them out, or name the data by --set data={data}")
@@ -171,7 +189,21 @@ def _shared(
     dist.broadcast_object_list(values)
     return values[0]
 
-def _metric_names(metrics): return [name for name in metrics if name in ('accuracy', 'perplexity', 'byte_perplexity', 'exact', 'f1', 'best_exact', 'best_f1')]
+def _make_dls(wanted, path, workers, skip_bad, tokenizer):
+    "The data that some settings ask for, in batches of the parts in which a step is worked through."
+    data,task = wanted['data'],wanted['task']
+    if tokenizer is not None and task not in ('mlm', 'finetune'): raise ValueError(f"{str(tokenizer)!r} is a tokenizer for texts, and data={data!r} holds {'images' if task == 'classification' else 'sequences'}: leave out --tokenizer and --start")
+    make = (SEQUENCES if task in ('lm', 'pixels') else DATASETS)[data]
+    texts = {} if tokenizer is None else dict(tokenizer=tokenizer)
+    return make(path, bs=wanted['bs']//wanted['accumulate'], size=wanted['size'], seed=wanted['seed'], workers=workers, augment=wanted['augment'], skip_bad=skip_bad, **texts)
+
+def _result(wanted, metrics):
+    "The last row of a run's metrics, in words for a terminal."
+    last,names = metrics.iloc[-1],[name for name in metrics if name in ('accuracy', 'perplexity', 'byte_perplexity', 'bits_per_byte', 'bits_per_dim', 'exact', 'f1', 'best_exact', 'best_f1')]
+    values = [f'{last.accuracy:.2%}' if name == 'accuracy' else f"{last[name]:.{3 if 'bits' in name else 2}f}" for name in names]
+    wide = [max(10, len(name)+2) for name in names]
+    return (f"\n{'model':26}{'data':10}{'epochs':>7}{'valid loss':>12}" + ''.join(f'{name:>{width}}' for name,width in zip(names, wide))
+            + f"\n{wanted['model']:26}{wanted['data']:10}{len(metrics):>7}{last.valid_loss:>12.4f}" + ''.join(f'{value:>{width}}' for value,width in zip(values, wide)))
 
 def _train(recipe, data, task, settings, model, path, epochs, out, resume, workers, every, skip_bad, log, loader, start, tokenizer):
     "The command without its handling of errors; returns the run folder."
@@ -191,12 +223,9 @@ def _train(recipe, data, task, settings, model, path, epochs, out, resume, worke
     elif start is not None:
         if tokenizer is not None: raise ValueError(f"--tokenizer {tokenizer} and --start {start} contradict each other: a run takes over the tokenizer of the one it begins with")
         tokenizer = Path(start)/'tokenizer.json'
-    if wanted['task'] not in ('classification', 'mlm', 'finetune'): raise ValueError(f"task={wanted['task']!r} cannot be trained by this version: the recipes with task=classification, mlm and finetune can")
     if wanted['threads'] is not None: torch.set_num_threads(wanted['threads'])
     with torch.device('meta'): build_model(dict(name=wanted['model'])) # an unknown name stops here
-    if tokenizer is not None and wanted['data'] in ('digits', 'cifar10', 'imagenet'): raise ValueError(f"{str(tokenizer)!r} is a tokenizer for texts, and data={wanted['data']!r} holds images: leave out --tokenizer and --start")
-    texts = {} if tokenizer is None else dict(tokenizer=tokenizer)
-    dls = DATASETS[wanted['data']](path, bs=wanted['bs']//wanted['accumulate'], size=wanted['size'], seed=wanted['seed'], workers=workers, augment=wanted['augment'], skip_bad=skip_bad, **texts)
+    dls = _make_dls(wanted, path, workers, skip_bad, tokenizer)
     plan = _plan(dls, wanted)[1]
     with torch.device('meta'): build_model(plan) # a size that does not fit stops here
     if loader:
@@ -208,16 +237,12 @@ def _train(recipe, data, task, settings, model, path, epochs, out, resume, worke
     if unknown: raise ValueError(f"log={log!r} must be tensorboard or wandb, or both with a comma")
     if every < 0: raise ValueError(f"every={every} must not be negative")
     if run is None: run = Path(_shared(str(new_run(out)) if rank_and_world()[0] == 0 else None))
-    epochs = wanted['epochs'] or f"{wanted['steps']} steps in"
-    say(f"{wanted['model']} on {wanted['data']}: {len(dls.train_ds):,} {'examples' if _is_text(dls) else 'images'} to train on, {len(dls.valid_ds):,} held out, {epochs} epochs; the run is in {run}")
+    epochs = wanted['epochs'] or f"{wanted['steps']} steps in whole"
+    say(f"{wanted['model']} on {wanted['data']}: {len(dls.train_ds):,} {'images' if _kind(dls) == 'images' else 'examples'} to train on, {len(dls.valid_ds):,} held out, {epochs} epochs; the run is in {run}")
     metrics = train(wanted, dls, run, resume=resume, every=every, log=log, start=start, source=dict(data=wanted['data'], path=str(Path(path).expanduser().resolve()) if path else None, start=str(Path(start).expanduser().resolve()) if start else None))
     if metrics is None: return run
-    last,bad = metrics.iloc[-1],int(dls.train.bad.sum() + dls.valid.bad.sum())
-    named = _metric_names(metrics)
-    shown = [f'{last.accuracy:.2%}' if name == 'accuracy' else f'{last[name]:.2f}' for name in named]
-    say(f"\n{'model':26}{'data':10}{'epochs':>7}{'valid loss':>12}" + ''.join(f'{name:>{max(10, len(name)+2)}}' for name in named))
-    say(f"{wanted['model']:26}{wanted['data']:10}{len(metrics):>7}{last.valid_loss:>12.4f}" + ''.join(f'{value:>{max(10, len(name)+2)}}' for name,value in zip(named, shown)))
-    if bad: say(f"{bad} examples could not be read and were skipped")
+    say(_result(wanted, metrics))
+    if bad := int(dls.train.bad.sum() + dls.valid.bad.sum()): say(f"{bad} examples could not be read and were skipped")
     picture = next((run/name for name in ('spatial_weights.png', 'kernels.png', 'attention.png', 'influence.png') if (run/name).exists()), run/'curves.png')
     say(f"\nThe run is in {run}; what was learned is drawn in {picture}")
     return run
@@ -225,8 +250,8 @@ def _train(recipe, data, task, settings, model, path, epochs, out, resume, worke
 @call_parse
 def attnfree_train(
     recipe:str=None,     # Name of a recipe; --list shows them. By default the one with the name of the data set
-    data:str=None,       # Data set: digits, cifar10, imagenet (any tree of images with train/ and val/), text, sst2, mnli, squad or squad1; by default the recipe's, or digits
-    task:str=None,       # Where a data set has several: mlm for text (gaps)
+    data:str=None,       # Data set: digits, cifar10, imagenet (any tree of images with train/ and val/), text, enwik8, sst2, mnli, squad or squad1; by default the recipe's, or digits
+    task:str=None,       # Where a data set has several: for text mlm (gaps) or lm (the next byte), for digits and cifar10 pixels (the next pixel)
     set:option('A field of the recipe, field=value; repeat for more', str, action='append')=None,
     model:str=None,      # Name of the model, short for --set model=
     epochs:int=None,     # Passes over the training images, short for --set epochs=
