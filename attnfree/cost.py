@@ -93,7 +93,7 @@ def compare(
     if own: ms['own ratio'] = pd.Series({name: (times[base]/times[name]).median() for name,base in own.items()})
     return ms
 
-# %% ../nbs/23_cost.ipynb #076f43ff
+# %% ../nbs/23_cost.ipynb #1c9fceee
 def inference(
     model:nn.Module,        # Set to eval mode
     x:Tensor,               # A batch of inputs
@@ -106,16 +106,17 @@ def inference(
 def training_step(
     model:nn.Module,        # Set to training mode; every call changes its weights
     x:Tensor,               # A batch of inputs
-    targets:Tensor,         # Their classes, `(b,)`
+    targets:Tensor,         # Their classes, `(b,)`, or what `loss` takes
     dtype:torch.dtype=None, # For autocast of the forward pass; `None`: as the model is
+    loss=F.cross_entropy,   # Called with outputs and targets
 ):                          # Function without arguments, returns the loss
-    "A function that trains `model` for one step: forward, cross-entropy, backward, AdamW."
+    "A function that trains `model` for one step: forward, loss, backward, AdamW."
     optimiser = torch.optim.AdamW(model.train().parameters())
     def step():
-        with torch.autocast(x.device.type, dtype, enabled=dtype is not None): loss = F.cross_entropy(model(x), targets)
-        loss.backward()
+        with torch.autocast(x.device.type, dtype, enabled=dtype is not None): value = loss(model(x), targets)
+        value.backward()
         optimiser.step(); optimiser.zero_grad()
-        return loss.detach()
+        return value.detach()
     return step
 
 def forward_backward(
