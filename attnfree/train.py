@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['draw_run', 'train', 'option', 'attnfree_train']
 
-# %% ../nbs/33_train.ipynb #e109ff34
+# %% ../nbs/33_train.ipynb #c9946431
 import shlex,signal
 from importlib.metadata import version
 from pathlib import Path
@@ -28,9 +28,9 @@ from .loader import loader_speed
 from .processes import join_processes,rank_and_world
 from .recipes import RECIPES,default_recipe,parse_settings,recipe as settings_of,recipe_table
 from .text import load_tokenizer
-from .visualise import plot_bias_matrices,plot_curves,plot_hidden_filters,plot_influence,plot_kernels,plot_keys,plot_reach,plot_spatial_weights,plot_token_attention
+from .visualise import plot_curves,plot_gates,plot_hidden_filters,plot_influence,plot_kernels,plot_keys,plot_reach,plot_spatial_weights,plot_token_attention
 
-# %% ../nbs/33_train.ipynb #2c64066b
+# %% ../nbs/33_train.ipynb #b0936109
 def _kind(dls):
     "What some DataLoaders hold: 'images', 'texts' or 'sequences'."
     items = dls.train_ds
@@ -47,7 +47,8 @@ def _place_pictures(model):
     "What the mixers of a network for sequences learned about places, by name."
     mixer = model.body.blocks[0].mixer
     if isinstance(mixer, AFTConv): return dict(kernels=plot_kernels(model))
-    return dict(spatial_weights=plot_bias_matrices(model)) if hasattr(mixer, 'spatial_weights') and model.stem.grid[0] <= 1024 else {}
+    if not hasattr(mixer, 'spatial_weights') or model.stem.grid[0] > 1024: return {}
+    return dict(spatial_weights=plot_gates(model, label='exp(w) − 1' if getattr(mixer, 'log_weights', False) else 'weight'))
 
 def draw_run(
     run:str|Path,    # Run folder with a `metrics.csv`

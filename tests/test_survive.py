@@ -73,6 +73,20 @@ def test_resume_with_other_pieces(tmp_path):
     assert result(folder) == result(whole)
 
 
+def test_resume_sequences(tmp_path):
+    "Windows of a text that begin anywhere, dropout, activations computed anew."
+    (tmp_path/'story.txt').write_text(' '.join(f'{i} green bottles' for i in range(400)))
+    fields = ['size=32', 'bs=16', 'epochs=2', 'warmup_steps=2', 'drop=0.1', 'augment=true', 'checkpointing=true']
+    options = dict(data='text', task='lm', path=str(tmp_path/'story.txt'), set=fields, environment=dict(FASTAI_HOME=str(tmp_path/'home')))
+    whole, folder = tmp_path/'whole', tmp_path/'run'
+    assert end(start(whole, **options)) == 0, log(whole)
+    process = start(folder, every=1, **options)
+    while not (folder/'metrics.csv').exists() and process.is_alive(): time.sleep(0.01)
+    process.kill(); process.join()
+    finish(folder)
+    assert result(folder) == result(whole)
+
+
 def test_full_disk(tmp_path, undisturbed):
     folder = tmp_path/'run'
     process = start(folder, set=RECIPE, every=4)
