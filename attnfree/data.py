@@ -626,7 +626,7 @@ class PixelItems(SequenceItems):
     def __getitem__(self, i): return shifted_pair(np.append(0, mirror_and_shift(self.images[i]) if self.augment else self.images[i]))
     def new_empty(self): return PixelItems(self.images[:0], self.vocab_size)
 
-# %% ../nbs/45_data_sequence.ipynb #b3a62bd4
+# %% ../nbs/45_data_sequence.ipynb #30faf1aa
 ENWIK8 = {'enwik8': 'a1fa5ffddb56f4953e226637dabbb36a', 'enwik8-first-4150000': 'e39dfb0340fed644c7c8196bea7145d9'} # md5 of the bytes
 
 def _keep_bytes(name, files, blocks):
@@ -669,7 +669,7 @@ def _byte_dls(train, valid, bs, seed, workers, augment):
     return _text_dls(train, valid, bs, seed, workers)
 
 def enwik8(
-    path:str|Path|None=None, # Folder that holds `enwik8`, `enwik8.zip` or `enwik8-first-4150000.xz`; by default `ATTNFREE_DATA`, else a download
+    path:str|Path|None=None, # Folder that holds enwik8, enwik8.zip or enwik8-first-4150000.xz; by default `ATTNFREE_DATA`, else a download
     bs:int=64,               # Windows per batch
     size:int|None=None,      # Bytes of a window, by default 1024
     seed:int=42,             # Fixes the order of the training windows, and where they begin
