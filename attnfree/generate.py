@@ -86,7 +86,7 @@ def complete(
     new = [*generate(model, start[:,:places], values-known, **how)]
     return torch.cat([rows[:,:known], *(value[:,None].to(rows) for value in new)], dim=1).view_as(images)
 
-# %% ../nbs/46_generate.ipynb #6f0d2da3
+# %% ../nbs/46_generate.ipynb #b8283808
 def plot_completed(
     images:Tensor,    # The images as they were, `(b, h, w, c)`, or `(b, h, w)`
     completed:list,   # One or more tensors of the same shape, from complete
@@ -104,9 +104,10 @@ def plot_completed(
             ax.set(xticks=[], yticks=[])
             if 0 < number < len(rows)-1: ax.axhline(known-0.5, color='tab:red', linewidth=1)
         line[0].set_ylabel('kept' if number == 0 else 'original' if number == len(rows)-1 else 'completed', fontsize=8)
+    plt.close(figure)  # the figure is shown where it is returned to, and nowhere else
     return figure
 
-# %% ../nbs/46_generate.ipynb #0533c85c
+# %% ../nbs/46_generate.ipynb #3505b4d8
 def _write(model, prompt, tokens, **how):
     "Print a text and what the model makes of it, as it goes."
     start = prompt.encode()
@@ -128,7 +129,6 @@ def _complete_run(run, model, config, path, images, keep, **how):
     chosen = torch.from_numpy(held[:images].astype('int64'))
     figure = plot_completed(chosen, [complete(model, chosen, keep, **how)], keep, data['vocab_size'])
     figure.savefig(Path(run)/'completed.png', dpi=150)
-    plt.close(figure)
     return Path(run)/'completed.png'
 
 @call_parse
