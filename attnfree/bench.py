@@ -230,7 +230,8 @@ def step_memory(
     "The peak memory of making a network and training it for a step, measured in a fresh process."
     return in_fresh_process(f"peak_growth(step_maker({name!r}, {batch}, {fused}))")
 
-# %% ../nbs/47_bench_sequence.ipynb #461a2d8c
+# %% ../nbs/47_bench_sequence.ipynb #dc430263
+import math
 from functools import partial
 import pandas as pd,torch
 from torch.nn.attention import SDPBackend,sdpa_kernel
@@ -255,7 +256,7 @@ def decoder(
     block = partial(MixerBlock, dim, (n,), DECODERS[mixer] if isinstance(mixer, str) else mixer, causal=True)
     return CausalLM(TokenEmbedding(256, dim, n, segments=0, positions=True, norm=False), Stack(block, depth)).eval()
 
-# %% ../nbs/47_bench_sequence.ipynb #ff1a6392
+# %% ../nbs/47_bench_sequence.ipynb #a5f1972a
 def state_at(
     model:CausalLM, # A byte model
     position:int,   # Bytes read
@@ -264,7 +265,7 @@ def state_at(
     "The state after `position` bytes, as large as it would be, with room for one byte more."
     def filled(part):
         if not part.is_floating_point(): return torch.full_like(part, position)
-        if part.ndim == 4: return torch.rand(*part.shape[:2], position+1, part.shape[3]) # a cache of keys or values
+        if part.ndim == 4: return part.new_empty(*part.shape[:2], position+1, part.shape[3]).uniform_() # a cache of keys or values
         return torch.rand_like(part)
     return tuple(filled(part) for part in model.start(batch))
 
@@ -288,15 +289,15 @@ def constant_time_case(
 
 CASES |= {'generation': generation_case, 'constant_time': constant_time_case}
 
-# %% ../nbs/47_bench_sequence.ipynb #f9e41218
+# %% ../nbs/47_bench_sequence.ipynb #d2367896
 def _ids(batch, n): return torch.randint(256, (batch, n))
 
 def long_text_case(
-    batch:int=2, # Texts of 4,096 bytes; half as many of 16,384
+    batch:int=2, # Texts of 4,096 bytes; half as many of 16,384, at least one
 )->dict:         # Setting: functions by name, the Transformer first
     "A training step of a byte model on long texts: forward, loss, backward, AdamW."
     def steps(n, batch): return {name: training_step(decoder(name, n), *[_ids(batch, n)]*2, loss=word_loss) for name in DECODERS}
-    return {f'{n:,} bytes': steps(n, max(1, batch*4096//n*2) if n > 4096 else batch) for n in (4096, 16_384)}
+    return {f'{n:,} bytes, batch {texts}': steps(n, texts) for n,texts in ((4096, batch), (16_384, max(1, batch//2)))}
 
 CASES |= {'long_text': long_text_case}
 
@@ -327,7 +328,7 @@ def text_step_memory(
     "The peak memory of making a byte model and training it for a step, measured in a fresh process."
     return in_fresh_process(f"peak_growth(text_step_maker({name!r}, {n}, {batch}, {fused}, {checkpointing}))")
 
-# %% ../nbs/47_bench_sequence.ipynb #77480288
+# %% ../nbs/47_bench_sequence.ipynb #0c90f251
 def text_table(
     mixers:dict=None,       # Name: mixer, called as `mixer(dim, grid, prefix=prefix, causal=causal)`; `None`: DECODERS
     lengths:tuple=(1024, 3072, 4096, 16_384, 65_536), # Bytes of a text
@@ -338,15 +339,19 @@ def text_table(
     repeats:int=10,         # Rounds; each times every mixer once, in turn
 )->pd.DataFrame:            # A row for each length and mixer: `steps/s`, `ratio` to the first mixer, and on a GPU `GB`
     "Training steps of byte models side by side: speed, and the peak memory of a GPU."
-    tables = {}
+    mixers,gpu,tables = DECODERS if mixers is None else mixers,torch.device(device).type == 'cuda',{}
+    first = next(iter(mixers))
     for n in lengths:
         steps,memory = {},{}
-        for name,mixer in (DECODERS if mixers is None else mixers).items():
-            step = training_step(decoder(mixer, n).to(device), *[_ids(batch, n).to(device)]*2, dtype, word_loss)
-            if device == 'cuda': torch.cuda.reset_peak_memory_stats()
-            try: step()
+        for name,mixer in mixers.items():
+            before = torch.cuda.memory_allocated() if gpu else 0
+            if gpu: torch.cuda.reset_peak_memory_stats()
+            try:
+                step = training_step(decoder(mixer, n).to(device), *[_ids(batch, n).to(device)]*2, dtype, word_loss)
+                step()
             except torch.OutOfMemoryError: continue
-            steps[name],memory[name] = step,torch.cuda.max_memory_allocated()/1e9 if device == 'cuda' else float('nan')
-        times = compare(steps, repeats, 1)
-        tables[n] = pd.DataFrame({'steps/s': 1e3/times['ms'], 'ratio': times['ratio'], 'GB': pd.Series(memory)})
+            steps[name],memory[name] = step,(torch.cuda.max_memory_allocated() - before)/1e9 if gpu else math.nan
+        times = compare(steps, repeats, 1) if steps else pd.DataFrame(columns=['ms', 'ratio'])
+        if first not in steps: times['ratio'] = math.nan
+        tables[n] = pd.DataFrame({'steps/s': 1e3/times['ms'], 'ratio': times['ratio'], 'GB': pd.Series(memory, dtype=float)}).reindex([*mixers])
     return pd.concat(tables, names=['bytes', 'mixer'])

@@ -18,7 +18,7 @@ from .data import SEQUENCES
 from .language import task_of
 from .learner import load
 
-# %% ../nbs/46_generate.ipynb #9457a228
+# %% ../nbs/46_generate.ipynb #24ff0034
 def sample(
     scores:Tensor,             # Scores of all values, `(b, vocab_size)`
     *,
@@ -28,19 +28,19 @@ def sample(
     generator:torch.Generator=None, # Where chance comes from, on the scores' device; `None`: torch's own
 )->Tensor:                     # A value for each row, `(b,)`
     "Draw values by their scores; raises `ValueError` for what cannot be drawn by."
-    if temperature < 0: raise ValueError(f"temperature={temperature} must be 0, for the most likely value, or above")
-    if top_k is not None and top_k < 1: raise ValueError(f"top_k={top_k} must be at least 1")
+    if not temperature >= 0: raise ValueError(f"temperature={temperature} must be 0, for the most likely value, or above")
+    if top_k is not None and (not isinstance(top_k, int) or top_k < 1): raise ValueError(f"top_k={top_k!r} must be a whole number from 1")
     if top_p is not None and not 0 < top_p <= 1: raise ValueError(f"top_p={top_p} must be above 0 and at most 1")
     if temperature == 0: return scores.argmax(dim=-1)
-    scores,order = (scores.float()/temperature).sort(dim=-1, descending=True, stable=True)
-    shares = scores.softmax(dim=-1)
+    scores,order = scores.float().sort(dim=-1, descending=True, stable=True)
+    shares = ((scores - scores[:,:1])/temperature).softmax(dim=-1) # at most 0, so that no temperature is too low
     if top_k is not None: shares[:,top_k:] = 0
     if top_p is not None:
         shares = shares/shares.sum(dim=-1, keepdim=True)
         shares = shares.masked_fill(shares.cumsum(dim=-1) - shares >= top_p, 0) # the likelier ones suffice
     return order.gather(1, torch.multinomial(shares, 1, generator=generator))[:,0]
 
-# %% ../nbs/46_generate.ipynb #ed23b5ac
+# %% ../nbs/46_generate.ipynb #c09e9f8e
 @torch.no_grad()
 def generate(
     model:nn.Module,     # A CausalLM in evaluation mode
@@ -54,7 +54,7 @@ def generate(
 ):                       # Yields the next value of each text, `(b,)`, `tokens` times
     "Go on with texts, value by value, in the window of the model's places."
     if model.training: raise ValueError("model is in training mode, where dropout disturbs it: call model.eval()")
-    if start.ndim != 2 or not start.shape[1] or start.is_floating_point(): raise ValueError(f"start has shape {tuple(start.shape)} and dtype {start.dtype}: give whole numbers, (b, n), at least one for each text")
+    if start.ndim != 2 or not start.numel() or start.dtype not in (torch.int32, torch.int64): raise ValueError(f"start has shape {tuple(start.shape)} and dtype {start.dtype}: give whole numbers of int64, (b, n), at least one text and one number for each")
     if tokens < 0: raise ValueError(f"tokens={tokens} must not be negative")
     places,device = model.stem.grid[0],model.stem.words.weight.device
     half = max(1, places//2)
@@ -107,7 +107,7 @@ def plot_completed(
     plt.close(figure)  # the figure is shown where it is returned to, and nowhere else
     return figure
 
-# %% ../nbs/46_generate.ipynb #3505b4d8
+# %% ../nbs/46_generate.ipynb #00f991c3
 def _write(model, prompt, tokens, **how):
     "Print a text and what the model makes of it, as it goes."
     start = prompt.encode()
@@ -123,7 +123,8 @@ def _write(model, prompt, tokens, **how):
 
 def _complete_run(run, model, config, path, images, keep, **how):
     "Complete held-out images of a run's data; returns the file of the picture."
-    source,data = config['source'],config['data']
+    source,data = config.get('source') or {},config['data']
+    if 'data' not in source: raise ValueError(f"run={str(run)!r} does not say what it was trained on, so there are no images to complete: use complete(model, images)")
     if images < 1: raise ValueError(f"images={images} must be at least 1")
     held = SEQUENCES[source['data']](path or source.get('path'), bs=1, augment=False).valid_ds.images
     chosen = torch.from_numpy(held[:images].astype('int64'))
