@@ -35,7 +35,7 @@ class TokenNorm(nn.LayerNorm):
             raise ValueError(f"x has {x.shape[1]} tokens, but the norm over tokens was built for {self.normalized_shape[0]}: use resized(grid)")
         return super().forward(x.transpose(1, 2)).transpose(1, 2)
 
-# %% ../nbs/02_block.ipynb #a2eb5dfd
+# %% ../nbs/02_block.ipynb #306b937f
 class MixerBlock(nn.Module):
     "One residual block around a token mixer: `x + mixer(norm(x))`, then `x + ff(norm(x))`."
     def __init__(self,
@@ -77,7 +77,8 @@ class MixerBlock(nn.Module):
     def start(self,
         batch:int, # Sequences side by side
     )->tuple:      # The mixer's state
-        "The state before the first token. Raises `ValueError` if the mixer cannot take one token after another."
+        "The state before the first token. Raises `ValueError` if the block is not causal or its mixer cannot take one token after another."
+        if not self.causal: raise ValueError("causal=False: only a causal block can take one token after another; build it with causal=True")
         if not hasattr(self.mixer, 'step'): raise ValueError(f"{type(self.mixer).__name__} has no start and step: it cannot take one token after another")
         return self.mixer.start(batch)
 

@@ -5,12 +5,13 @@
 # %% auto #0
 __all__ = ['sample', 'generate', 'complete', 'plot_completed', 'attnfree_generate']
 
-# %% ../nbs/46_generate.ipynb #5e7277b3
+# %% ../nbs/46_generate.ipynb #cb6bb114
 import codecs,sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
+from fastcore.meta import delegates
 from fastcore.script import call_parse
 from matplotlib.figure import Figure
 from torch import Tensor,nn
@@ -18,7 +19,13 @@ from .data import SEQUENCES
 from .language import task_of
 from .learner import load
 
-# %% ../nbs/46_generate.ipynb #24ff0034
+# %% ../nbs/46_generate.ipynb #0d1b02ad
+def _check_choice(temperature, top_k, top_p):
+    "Raise `ValueError` for what values cannot be drawn by."
+    if not temperature >= 0: raise ValueError(f"temperature={temperature} must be 0, for the most likely value, or above")
+    if top_k is not None and (not isinstance(top_k, int) or top_k < 1): raise ValueError(f"top_k={top_k!r} must be a whole number from 1")
+    if top_p is not None and not 0 < top_p <= 1: raise ValueError(f"top_p={top_p} must be above 0 and at most 1")
+
 def sample(
     scores:Tensor,             # Scores of all values, `(b, vocab_size)`
     *,
@@ -28,9 +35,7 @@ def sample(
     generator:torch.Generator=None, # Where chance comes from, on the scores' device; `None`: torch's own
 )->Tensor:                     # A value for each row, `(b,)`
     "Draw values by their scores; raises `ValueError` for what cannot be drawn by."
-    if not temperature >= 0: raise ValueError(f"temperature={temperature} must be 0, for the most likely value, or above")
-    if top_k is not None and (not isinstance(top_k, int) or top_k < 1): raise ValueError(f"top_k={top_k!r} must be a whole number from 1")
-    if top_p is not None and not 0 < top_p <= 1: raise ValueError(f"top_p={top_p} must be above 0 and at most 1")
+    _check_choice(temperature, top_k, top_p)
     if temperature == 0: return scores.argmax(dim=-1)
     scores,order = scores.float().sort(dim=-1, descending=True, stable=True)
     shares = ((scores - scores[:,:1])/temperature).softmax(dim=-1) # at most 0, so that no temperature is too low
@@ -40,8 +45,7 @@ def sample(
         shares = shares.masked_fill(shares.cumsum(dim=-1) - shares >= top_p, 0) # the likelier ones suffice
     return order.gather(1, torch.multinomial(shares, 1, generator=generator))[:,0]
 
-# %% ../nbs/46_generate.ipynb #c09e9f8e
-@torch.no_grad()
+# %% ../nbs/46_generate.ipynb #38a74add
 def generate(
     model:nn.Module,     # A CausalLM in evaluation mode
     start:Tensor,        # What the texts begin with, `(b, n)`, at least one value each
@@ -52,10 +56,16 @@ def generate(
     top_p:float=None,    # Draw from the likely values that have this probability
     seed:int=None,       # Start of the random numbers; `None`: torch's own
 ):                       # Yields the next value of each text, `(b,)`, `tokens` times
-    "Go on with texts, value by value, in the window of the model's places."
+    "Go on with texts, value by value, in the window of the model's places. Raises `ValueError` at once for what cannot be gone on with."
     if model.training: raise ValueError("model is in training mode, where dropout disturbs it: call model.eval()")
     if start.ndim != 2 or not start.numel() or start.dtype not in (torch.int32, torch.int64): raise ValueError(f"start has shape {tuple(start.shape)} and dtype {start.dtype}: give whole numbers of int64, (b, n), at least one text and one number for each")
     if tokens < 0: raise ValueError(f"tokens={tokens} must not be negative")
+    _check_choice(temperature, top_k, top_p)
+    return _values(model, start, tokens, seed, temperature=temperature, top_k=top_k, top_p=top_p)
+
+@torch.no_grad()
+def _values(model, start, tokens, seed, **choice):
+    "The generator behind generate."
     places,device = model.stem.grid[0],model.stem.words.weight.device
     half = max(1, places//2)
     chance = None if seed is None else torch.Generator(device).manual_seed(seed)
@@ -64,17 +74,18 @@ def generate(
     for _ in range(tokens):
         if int(state[0][0]) + unread.shape[1] > places: unread,state = last[:,-half:],model.start(len(start))
         for ids in unread.unbind(1): scores,state = model.step(ids, state)
-        new = sample(scores, temperature=temperature, top_k=top_k, top_p=top_p, generator=chance)
+        new = sample(scores, generator=chance, **choice)
         unread = new[:,None]
         last = torch.cat([last, unread], dim=1)[:,-places:]
         yield new
 
-# %% ../nbs/46_generate.ipynb #9e65ae56
+# %% ../nbs/46_generate.ipynb #47cd7541
+@delegates(generate)
 def complete(
     model:nn.Module,     # A CausalLM for images of this size
     images:Tensor,       # Whole numbers that the model knows, `(b, h, w)` or `(b, h, w, c)`
     keep:float=0.5,      # Share of the rows that are kept, from 0 to 1
-    **how                # `temperature`, `top_k`, `top_p` and `seed`, as for generate
+    **kwargs
 )->Tensor:               # The images, their lower rows made up, of the same shape
     "Keep the upper rows of images and make up the others."
     if not 0 <= keep <= 1: raise ValueError(f"keep={keep} must be from 0 to 1")
@@ -83,7 +94,7 @@ def complete(
     known = round(keep*images.shape[1])*(values//images.shape[1])
     rows = images.flatten(1)
     start = torch.cat([torch.zeros_like(rows[:,:1]), rows[:,:known]], dim=1)
-    new = [*generate(model, start[:,:places], values-known, **how)]
+    new = [*generate(model, start[:,:places], values-known, **kwargs)]
     return torch.cat([rows[:,:known], *(value[:,None].to(rows) for value in new)], dim=1).view_as(images)
 
 # %% ../nbs/46_generate.ipynb #b8283808
@@ -107,16 +118,16 @@ def plot_completed(
     plt.close(figure)  # the figure is shown where it is returned to, and nowhere else
     return figure
 
-# %% ../nbs/46_generate.ipynb #00f991c3
+# %% ../nbs/46_generate.ipynb #56024422
 def _write(model, prompt, tokens, **how):
     "Print a text and what the model makes of it, as it goes."
     start = prompt.encode()
     if not start: raise ValueError("prompt='' is empty: give the first character at least")
     known = model.stem.words.num_embeddings
     if max(start) >= known: raise ValueError(f"prompt={prompt!r} holds the byte {max(start)}, but the model knows 0 to {known-1}")
-    decoder = codecs.getincrementaldecoder('utf-8')('replace')
+    decoder,values = codecs.getincrementaldecoder('utf-8')('replace'),generate(model, torch.tensor([[*start]]), tokens, **how)
     sys.stdout.write(prompt)
-    for new in generate(model, torch.tensor([[*start]]), tokens, **how):
+    for new in values:
         sys.stdout.write(decoder.decode(bytes([new.item()])))
         sys.stdout.flush()
     sys.stdout.write(decoder.decode(b'', True) + '\n')

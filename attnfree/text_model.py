@@ -73,12 +73,12 @@ class TokenEmbedding(nn.Module):
         if self.positions is not None: new.positions = nn.Embedding.from_pretrained(self.positions.weight.detach()[torch.arange(n) % self.grid[0]], freeze=False)
         return new
 
-# %% ../nbs/09_text_model.ipynb #4ee896e7
+# %% ../nbs/09_text_model.ipynb #f0a907de
 class TextModel(Backbone):
     "Stem, body, readout for words in place of images."
     def __init__(self,
         stem:nn.Module,          # Makes tokens of words, such as a TokenEmbedding
-        body:nn.Module,          # Maps tokens to tokens; has `dim` and `blocks`
+        body:nn.Module,          # Maps tokens to tokens, as in a Backbone
         readout:nn.Module,       # Maps tokens to scores; has `dim` and `num_classes`
         *,
         mask_padding:bool=False, # Keep tokens from reading word 0, the padding
@@ -111,7 +111,7 @@ class TextModel(Backbone):
         if not isinstance(self.readout, Readout): raise ValueError(f"{type(self).__name__} has no classes to replace: use fine_tune(model, 'classes', num_classes={num_classes})")
         super().reset_classifier(num_classes, global_pool)
 
-# %% ../nbs/09_text_model.ipynb #055f6aa1
+# %% ../nbs/09_text_model.ipynb #04ba2454
 class WordScores(nn.Module):
     "A score for every word: the product with its vector, and a number of its own."
     def __init__(self,
@@ -135,7 +135,7 @@ class LanguageModel(TextModel):
     "A model that scores every word at every place."
     def __init__(self,
         stem:TokenEmbedding,     # Makes tokens of words
-        body:nn.Module,          # Maps tokens to tokens; has `dim` and `blocks`
+        body:nn.Module,          # Maps tokens to tokens, as in a Backbone
         *,
         tied:bool=True,          # The word vectors of the stem are the output layer too
         mask_padding:bool=False, # Keep tokens from reading word 0, the padding
