@@ -132,7 +132,7 @@ def plot_confusion(
     plt.close(fig)
     return fig
 
-# %% ../nbs/34_evaluate.ipynb #1884ff9b
+# %% ../nbs/34_evaluate.ipynb #c96e5e68
 def _run_texts(run, config, data, path, size, bs, workers, skip_bad):
     "The texts on which a run is evaluated; raises `ValueError` if they are of another kind."
     known,(name,path,bs) = config['data'],_of_run(config, data, path, bs)
@@ -158,18 +158,19 @@ def _run_sequences(config, data, path, size, bs, workers, split, stride):
     items = splits[split].dataset.part(stride=stride)
     return dls,splits[split].new(items),f"{name} {split}, windows of {items.n} bytes {'side by side' if stride is None else f'every {stride} bytes'}"
 
-def _sequence_bits(model, dls, loader):
+def _sequence_bits(model, dls, loader, examples):
     "One row: the number of examples, of values told, and the bits of each."
     learn = attnfree_learner(dls, model)
+    loader.limit = examples
     with learn.no_bar(): learn.validate(dl=loader)
     bits, = learn.metrics
-    return pd.DataFrame([{'examples': len(loader.dataset), 'values': int(bits.count), bits.name: bits.value}])
+    return pd.DataFrame([{'examples': loader.epoch_items, 'values': int(bits.count), bits.name: bits.value}])
 
-def _text_metrics(model, dls):
+def _text_metrics(model, dls, examples):
     "One row: the number of examples, the loss, and what the data are judged by."
-    learn = attnfree_learner(dls, model)
+    learn = attnfree_learner(dls, model, dict(valid_examples=examples))
     with learn.no_bar(): values = learn.validate()
-    return pd.DataFrame([dict(zip(['examples', 'loss', *(metric.name for metric in learn.metrics)], [len(dls.valid_ds), *values]))])
+    return pd.DataFrame([dict(zip(['examples', 'loss', *(metric.name for metric in learn.metrics)], [dls.valid.epoch_items, *values]))])
 
 @call_parse
 def attnfree_eval(
@@ -182,28 +183,33 @@ def attnfree_eval(
     best:bool=False,     # Take the weights of the best epoch, not of the last
     bs:int=None,         # Examples per batch; by default as in training, at most 64
     workers:int=0,       # Processes that load data
+    examples:int=None,   # Judge so many, evenly spaced over the held-out ones; by default all
     out:str=None,        # Folder for eval.csv and confusion.png; by default the run's
     skip_bad:bool=False, # Leave out what cannot be read, and count it
 ):
     "Evaluate a run on held-out images: accuracy, top-5 accuracy, loss, each class, confusions; or on held-out texts: loss and metrics; or on sequences: bits."
     try:
+        if examples is not None and examples < 1: raise ValueError(f"examples={examples} must be at least 1, or left out for all")
         model,config = load(run, 'best' if best else 'model')
         kind = _kind(config)
+        if examples is not None and 'span' == config['model'].get('head'): raise ValueError(f"examples={examples} is not for questions: their marks need the windows of all of them")
         if kind != 'sequences' and (split,stride) != ('valid', None): raise ValueError(f"split={split!r}, stride={stride}: these are for sequences, and the run was trained on {kind}")
         if kind != 'sequences' and size is not None: model.set_input_size(size)
         if kind == 'sequences': dls,loader,words = _run_sequences(config, data, path, size, bs, workers, split, stride)
         else:
             dls = _run_texts(run, config, data, path, size, bs, workers, skip_bad) if kind == 'texts' else run_dls(config, data, path, size=size, bs=bs, workers=workers, skip_bad=skip_bad)
             words = f"{data or config['source']['data']}, {(config['data']['n' if kind == 'texts' else 'img_size'] if size is None else size)} {'tokens' if kind == 'texts' else 'pixels'}"
+        if examples is not None: words += f', {examples} of them evenly spaced'
         out = Path(run if out is None else out).expanduser()
         out.mkdir(parents=True, exist_ok=True)
         conditions = f"{config['model']['name']} on {words}, weights of the {'best' if best else 'last'} epoch"
         model = model.to(default_device())
         if kind != 'images':
-            table = _sequence_bits(model, dls, loader) if kind == 'sequences' else _text_metrics(model, dls)
+            table = _sequence_bits(model, dls, loader, examples) if kind == 'sequences' else _text_metrics(model, dls, examples)
             write_whole(out/'eval.csv', table.assign(conditions=conditions).to_csv(index=False).encode())
             print(f"{conditions}\n\n{table.to_string(index=False, float_format='{:.4f}'.format)}\n\nWritten: {out/'eval.csv'}")
             return
+        dls.valid.limit = examples
         table,confusion = evaluate(model, dls)
         total = table.iloc[-1]
         plot_confusion(confusion, dls.vocab, f"{conditions}\n{total.images:,} images, {total.accuracy:.2%} right").savefig(out/'confusion.png', dpi=100, bbox_inches='tight')

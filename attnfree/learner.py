@@ -33,7 +33,7 @@ from .text import check_vocab
 from .text_model import fine_tune
 from .vision import create_model
 
-# %% ../nbs/32_learner.ipynb #589ca256
+# %% ../nbs/32_learner.ipynb #8618104a
 def full_settings(
     recipe:str|dict=None, # Name of a recipe, or some of its fields; `None` is a plain run
 )->dict:                  # Every field with its value
@@ -72,7 +72,9 @@ def attnfree_learner(
     loss,metrics = _aim(dls, model, settings['smoothing'])
     if settings['checkpointing']: model.set_grad_checkpointing()
     if settings['compile']: model.compile()
-    if hasattr(dls.train, 'group'): dls.train.group,dls.train.repeats,dls.train.workers = settings['accumulate'],settings['repeats'],None # workers begin anew
+    if hasattr(dls.train, 'group'):
+        dls.train.group,dls.train.repeats,dls.train.limit,dls.train.workers = settings['accumulate'],settings['repeats'],settings['train_examples'],None # workers begin anew
+        dls.valid.limit,dls.valid.workers = settings['valid_examples'],None
     pieces = [StopOnNaN()]
     if settings['diagonality']: pieces.append(DiagonalityLoss(settings['diagonality']))
     if settings['erasing']: pieces.append(Erase(settings['erasing']))

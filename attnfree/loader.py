@@ -61,7 +61,7 @@ def epoch_order(
     "The order in which an epoch goes through its items."
     return np.random.default_rng([seed, epoch]).permutation(n).repeat(repeats)[:n]
 
-# %% ../nbs/26_loader.ipynb #ca4859f2
+# %% ../nbs/26_loader.ipynb #b6257f57
 class RepeatableDL(TfmdDL):
     "A fastai loader whose batches follow from seed, epoch and position: repeatable, resumable, shared by processes."
     def __init__(self,
@@ -70,20 +70,21 @@ class RepeatableDL(TfmdDL):
         seed:int=42,         # Decides orders and changes
         repeats:int=1,       # Views of each item in an epoch; more than one: repeated augmentation
         group:int=1,         # Batches are dropped at the end until their number is a multiple of this
+        limit:int=None,      # Items in an epoch: of shuffled data others each time, else evenly spaced ones; `None`: all
         skip_bad:bool=False, # Replace items that raise `OSError` by the next ones (training) or leave them out (validation)
         **kwargs             # What fastai's TfmdDL takes: shuffle, num_workers, transforms ...
     ):
         self.rank,self.world = rank_and_world()
         if bs % self.world: raise ValueError(f"bs={bs} cannot be divided among {self.world} processes: use a multiple of {self.world}")
         super().__init__(dataset, bs=bs//self.world, **kwargs)
-        self.seed,self.repeats,self.group,self.skip_bad = seed,repeats,group,skip_bad
+        self.seed,self.repeats,self.group,self.limit,self.skip_bad = seed,repeats,group,limit,skip_bad
         self.position = torch.tensor([-1, 0]).share_memory_() # epoch, first batch
         self.bad = torch.zeros(self.n, dtype=torch.uint8).share_memory_()
         self.begin,self.workers = 0,None
 
     def new(self, dataset=None, cls=None, **kwargs):
         "The same loader with some things changed; its `bs` counts the items of all processes."
-        same = {name: getattr(self, name) for name in ('seed', 'repeats', 'group', 'skip_bad')}
+        same = {name: getattr(self, name) for name in ('seed', 'repeats', 'group', 'limit', 'skip_bad')}
         same['bs'] = self.bs*self.world
         return super().new(dataset, cls, **{**same, **kwargs})
 
@@ -94,14 +95,19 @@ class RepeatableDL(TfmdDL):
         "Go on from here at the next iteration."
         self.position[0],self.begin = epoch-1,batch
 
+    @property
+    def epoch_items(self):
+        "How many items an epoch has."
+        return self.n if self.limit is None else min(self.n, self.limit)
+
     def __len__(self):
-        full,rest = divmod(self.n, self.bs*self.world)
+        full,rest = divmod(self.epoch_items, self.bs*self.world)
         if self.drop_last: return full//self.group*self.group
         return full + (rest > self.rank*self.bs)
 
     def get_idxs(self):
         "The items of this process, in order."
-        order = epoch_order(self.n, self.seed, self.position[0].item(), self.repeats) if self.shuffle else np.arange(self.n)
+        order = epoch_order(self.n, self.seed, self.position[0].item(), self.repeats)[:self.epoch_items] if self.shuffle else np.arange(self.epoch_items)*self.n//max(1, self.epoch_items)
         if self.drop_last: order = order[:len(self)*self.bs*self.world]
         batches = [order[i:i+self.bs] for i in range(self.rank*self.bs, len(order), self.bs*self.world)] if self.world > 1 else [order]
         return np.concatenate(batches) if batches else order[:0]

@@ -15,7 +15,7 @@ import pandas as pd
 from .language import model_names as language_model_names
 from .vision import model_names
 
-# %% ../nbs/31_recipes.ipynb #9eb2dddc
+# %% ../nbs/31_recipes.ipynb #2a6bc69e
 TASKS = {'digits': ('classification', 'pixels'), 'cifar10': ('classification', 'pixels'), 'imagenet': ('classification',),
          'enwik8': ('lm',), 'text': ('lm', 'mlm'), 'sst2': ('finetune',), 'mnli': ('finetune',), 'squad': ('finetune',), 'squad1': ('finetune',)}
 
@@ -34,6 +34,7 @@ _KINDS = { # types; which values are possible; the same in words
     'factor': ((float, int), lambda v: 0 < v <= 1, "a number above 0 and up to 1"),
     'pair':   ((tuple, list), lambda v: len(v) == 2 and all(isinstance(b, (float, int)) and 0 <= b < 1 for b in v), "two numbers from 0 to below 1"),
     'switch': ((bool,), lambda v: True, "true or false"),
+    'options': ((dict,), lambda v: all(isinstance(name, str) and name.isidentifier() for name in v), "options by name, such as window=8 or window=8,rank=none"),
     'policy': ((bool, str), lambda v: v != '', "true, false, or a policy of timm's such as rand-m9-mstd0.5-inc1"),
     'name':   ((str,), lambda v: v != '', "a name"),
 }
@@ -44,6 +45,9 @@ FIELDS = {
     'model':         Field('ff_micro_patch2_8', "name of the network, without attnfree_", 'name'),
     'size':          Field(None, "side of the images in pixels, or tokens of a text; none: the data set's own", 'count'),
     'bs':            Field(64, "examples in a step, over all processes and all accumulated parts", 'count'),
+    'mixer':         Field(None, "options of the mixer of a language model that replace the model's own; none: all its own", 'options'),
+    'train_examples': Field(None, "training examples in an epoch, others each time; none: all", 'count'),
+    'valid_examples': Field(None, "held-out examples that are judged after an epoch, evenly spaced; none: all", 'count'),
     'epochs':        Field(None, "passes over the training data; either these or steps", 'count'),
     'steps':         Field(None, "steps of the optimiser, instead of epochs", 'count'),
     'opt':           Field('adamw', "optimiser", ('adamw',)),
@@ -219,7 +223,7 @@ for _data,_size in {'sst2': 64, 'mnli': 128, 'squad': 256, 'squad1': 256}.items(
 RECIPES['text_mlm'] = (_because('ours', _TEXT) | _small | cite('ours: gMLP Table 8 scaled down', task='mlm', model='mlm_gmlp_mini_128', bs=64)
     | cite('ours: as gMLP Table 8', lr=7e-4, eps=1e-6, schedule='linear', wd=0.01))
 
-# %% ../nbs/31_recipes.ipynb #f3baa1e0
+# %% ../nbs/31_recipes.ipynb #e5859546
 _EITHER = {'epochs': 'steps', 'steps': 'epochs', 'warmup_epochs': 'warmup_steps', 'warmup_steps': 'warmup_epochs'}
 
 def _agree(settings):
@@ -238,6 +242,7 @@ def _agree(settings):
     for rate in ('lr_start', 'lr_end'):
         if settings[rate] > settings['lr']: raise ValueError(f"{rate}={settings[rate]} is above the highest rate lr={settings['lr']}: pass {rate}=0 or a higher lr")
     if bs % parts: raise ValueError(f"bs={bs} cannot be divided into accumulate={parts} equal parts: pass a multiple of {parts}")
+    if data in ('squad', 'squad1') and settings['valid_examples']: raise ValueError(f"valid_examples={settings['valid_examples']} is not for data={data!r}: the marks of its questions need the windows of all of them")
     if task != 'classification':
         for field in ('mixup', 'cutmix', 'erasing'):
             if settings[field]: raise ValueError(f"{field}={settings[field]} is for images with a class, not for task={task!r}: pass {field}=0")
@@ -262,12 +267,27 @@ def recipe(
     _agree(settings)
     return settings
 
-# %% ../nbs/31_recipes.ipynb #445282f3
+# %% ../nbs/31_recipes.ipynb #1790e280
+def _plain(text):
+    "A number, a truth value, nothing, or the text itself."
+    words = {'none': None, 'true': True, 'false': False}
+    if text.lower() in words: return words[text.lower()]
+    for kind in int,float:
+        try: return kind(text)
+        except ValueError: pass
+    return text
+
+def _options(text):
+    "Options from a text such as window=8,rank=none; raises `ValueError` for any other."
+    pairs = [[part.strip() for part in option.partition('=')] for option in text.split(',')]
+    if any(equals == '' or value == '' for _,equals,value in pairs): raise ValueError(text)
+    return {name: _plain(value) for name,_,value in pairs}
+
 def parse_settings(
     texts:list[str], # Texts such as 'lr=1e-4'
 )->dict:             # Values by field, for the overrides of recipe
     "Read settings from texts of the form field=value."
-    read = {int: int, float: float, str: str, bool: lambda text: {'true': True, 'false': False}[text.lower()], tuple: lambda text: tuple(map(float, text.strip('()[]').split(',')))}
+    read = {int: int, float: float, str: str, dict: _options, bool: lambda text: {'true': True, 'false': False}[text.lower()], tuple: lambda text: tuple(map(float, text.strip('()[]').split(',')))}
     settings = {}
     for text in texts:
         field,equals,value = (part.strip() for part in text.partition('='))

@@ -84,22 +84,24 @@ def _watchers(log, run):
             callbacks.append(WandbCallback(log_preds=False, log_model=False))
     return callbacks
 
-# %% ../nbs/33_train.ipynb #64cea0d5
+# %% ../nbs/33_train.ipynb #3578a71b
 def _plan(dls, settings):
     "What is kept of the data, and the arguments of the network; raises `ValueError` if they are not for the same."
     name,kind = settings['model'],_kind(dls)
     suits = 'images' if name not in language_model_names() else 'texts' if task_of(name) == 'mlm' else 'sequences'
     if suits != kind: raise ValueError(f"model={name!r} is a network for {suits}, but data={settings['data']!r} holds {kind}: take one of attnfree.{'vision' if kind == 'images' else 'language'}.model_names()")
+    mixer = {} if settings['mixer'] is None else dict(mixer=settings['mixer'])
     if kind == 'images':
+        if mixer: raise ValueError(f"mixer={settings['mixer']} is for language models: networks for images have the options of their mixers in their names, see attnfree.vision.model_names()")
         data = data_config(dls)
         return data,dict(name=name, img_size=data['img_size'], in_chans=data['in_chans'], num_classes=len(data['classes']), drop_rate=settings['drop'], drop_path_rate=settings['drop_path'])
     if kind == 'sequences':
         data = sequence_config(dls)
-        return data,dict(name=name, vocab_size=data['vocab_size'], n=data['n'], drop=settings['drop'], drop_path_rate=settings['drop_path'])
+        return data,dict(name=name, vocab_size=data['vocab_size'], n=data['n'], drop=settings['drop'], drop_path_rate=settings['drop_path'], **mixer)
     data = text_config(dls)
     head = None if isinstance(dls.train_ds, MaskedItems) else 'classes' if data['classes'] else 'span'
     if settings['smoothing'] and head != 'classes': raise ValueError(f"smoothing={settings['smoothing']} is for classes, and these texts have none: use smoothing=0")
-    return data,dict(name=name, vocab_size=data['vocab_size'], n=data['n'], drop=settings['drop'], drop_path_rate=settings['drop_path'], head=head, num_classes=len(data['classes'] or '--'))
+    return data,dict(name=name, vocab_size=data['vocab_size'], n=data['n'], drop=settings['drop'], drop_path_rate=settings['drop_path'], **mixer, head=head, num_classes=len(data['classes'] or '--'))
 
 def _need_texts(start, config):
     "Raise `ValueError` if a run to begin from has no tokenizer."

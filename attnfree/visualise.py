@@ -215,7 +215,7 @@ def plot_influence(
     titles = [[f"{'up to ' if cumulative else ''}layer {i}" for i in layers]]
     return _sheet(maps.swapaxes(0, 1), grid, prefix, names, titles, ('What influences each framed token', '|∂ output / ∂ input|'), limit, tokens)
 
-# %% ../nbs/24_visualise.ipynb #7e51ead4
+# %% ../nbs/24_visualise.ipynb #dd1c66ee
 def plot_curves(
     metrics,               # The table of a run's `metrics.csv`, or a dict of them: name of a run to table
     metric:str='accuracy', # Column of the second panel
@@ -229,7 +229,7 @@ def plot_curves(
     for i,(name,table) in enumerate(runs.items()):
         for ax,column,line,part in [(0, 'train_loss', '.--', 'training'), (0, 'valid_loss', '.-', 'validation'), (1, metric, '.-', '')]:
             axes[ax].plot(table['epoch'] + 1, table[column], line, c=f'C{i}', label=', '.join(filter(None, (name, part))))
-    for ax,word in zip(axes, ('loss', metric)):
+    for ax,word in zip(axes, ('loss', metric.replace('_', ' '))):
         ax.set(title=f'{word.capitalize()} by epoch', xlabel='epochs trained', ylabel=word)
         ax.locator_params(axis='x', integer=True)
     if len(runs) > 2: fig.legend(*axes[0].get_legend_handles_labels(), loc='outside right center', frameon=False, fontsize=8)
