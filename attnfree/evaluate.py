@@ -132,7 +132,7 @@ def plot_confusion(
     plt.close(fig)
     return fig
 
-# %% ../nbs/34_evaluate.ipynb #c96e5e68
+# %% ../nbs/34_evaluate.ipynb #bc492d4e
 def _run_texts(run, config, data, path, size, bs, workers, skip_bad):
     "The texts on which a run is evaluated; raises `ValueError` if they are of another kind."
     known,(name,path,bs) = config['data'],_of_run(config, data, path, bs)
@@ -199,7 +199,8 @@ def attnfree_eval(
         else:
             dls = _run_texts(run, config, data, path, size, bs, workers, skip_bad) if kind == 'texts' else run_dls(config, data, path, size=size, bs=bs, workers=workers, skip_bad=skip_bad)
             words = f"{data or config['source']['data']}, {(config['data']['n' if kind == 'texts' else 'img_size'] if size is None else size)} {'tokens' if kind == 'texts' else 'pixels'}"
-        if examples is not None: words += f', {examples} of them evenly spaced'
+        held_out = loader if kind == 'sequences' else dls.valid
+        if examples is not None and examples < held_out.n: words += f', {examples} of {held_out.n:,} evenly spaced'
         out = Path(run if out is None else out).expanduser()
         out.mkdir(parents=True, exist_ok=True)
         conditions = f"{config['model']['name']} on {words}, weights of the {'best' if best else 'last'} epoch"

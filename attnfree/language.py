@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['FAMILIES', 'MODELS', 'Size', 'language_model', 'task_of', 'model_names', 'mixer_options', 'create_model']
 
-# %% ../nbs/21_language.ipynb #40962dd7
+# %% ../nbs/21_language.ipynb #deac8c87
 import inspect
+from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial
 from typing import NamedTuple
@@ -126,7 +127,7 @@ MODELS |= {
     'pixels_gmlp_micro_8':       Size('gmlp_causal', 64, 5, 64, 384, 196_492, {}, 17),
 }
 
-# %% ../nbs/21_language.ipynb #23d2fd7f
+# %% ../nbs/21_language.ipynb #74c90c22
 def language_model(
     size:Size,              # A row of MODELS, or one changed by its `_replace`
     *,
@@ -155,12 +156,12 @@ def model_names()->list[str]: # Names for create_model
 
 def mixer_options(
     name:str,  # A name from model_names()
-)->list[str]:  # Their names; create_model sets the others itself
+)->dict:  # Name: type, with `Callable` for functions; create_model sets the others itself
     "What can be chosen about the mixer of a language model."
     family = FAMILIES[MODELS[name].family]
     given = {'dim', 'grid', 'prefix', 'causal', 'drop'}
     if not family['ff']: given.add('hidden')
-    return [option for option in inspect.signature(family['mixer']).parameters if option not in given]
+    return {name: Callable if option.annotation is option.empty else option.annotation for name,option in inspect.signature(family['mixer']).parameters.items() if name not in given}
 
 def create_model(
     name:str,               # A name from model_names()
@@ -177,6 +178,12 @@ def create_model(
         raise ValueError(f"name={name!r} is not a language model. Nearest: {', '.join(near)}; all: attnfree.language.model_names()")
     size = MODELS[name]
     possible = mixer_options(name)
-    for option in mixer or {}:
+    for option,value in (mixer or {}).items():
         if option not in possible: raise ValueError(f"mixer={mixer}: the mixer of {name} has no option {option!r}" + (f"; it has {', '.join(possible)}" if possible else ''))
-    return language_model(size._replace(n=size.n if n is None else n, mixer={**size.mixer, **(mixer or {})}), vocab_size=vocab_size, drop=drop, drop_path_rate=drop_path_rate)
+        kind = possible[option]
+        if value is not None and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)): raise ValueError(f"mixer={mixer}: {option}={value!r} must be {'a function' if kind is Callable else kind.__name__}")
+    size = size._replace(n=size.n if n is None else n, mixer={**size.mixer, **(mixer or {})})
+    try: return language_model(size, vocab_size=vocab_size, drop=drop, drop_path_rate=drop_path_rate)
+    except TypeError as error:
+        if mixer is None: raise
+        raise ValueError(f"mixer={mixer}: {name} cannot be built with these options ({error})") from error

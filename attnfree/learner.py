@@ -89,14 +89,14 @@ def attnfree_learner(
                    opt_func=partial(PartsAdamW, betas=settings['betas'], eps=settings['eps']), splitter=partial(parameter_groups, layer_decay=settings['layer_decay']),
                    metrics=metrics, cbs=L(pieces) + L(cbs))
 
-# %% ../nbs/32_learner.ipynb #0bb424fe
+# %% ../nbs/32_learner.ipynb #9dac5f61
 def recipe_schedule(
     dls:DataLoaders, # The data, for the number of batches
     settings:dict,   # A full recipe
 )->tuple:            # Number of epochs, and the callback that sets the rates
     "Epochs and learning rates of a recipe; raises `ValueError` if the warm-up is longer than the run."
     batches,parts = len(dls.train),settings['accumulate']
-    if batches == 0: raise ValueError(f"{dls.train.n} training examples do not fill one batch: use a smaller bs than {settings['bs']}")
+    if batches == 0: raise ValueError(f"{getattr(dls.train, 'epoch_items', dls.train.n)} training examples do not fill one batch: use a smaller bs than {settings['bs']}")
     epochs = settings['epochs'] or math.ceil(settings['steps']*parts/batches)
     warmup = settings['warmup_epochs']/epochs or settings['warmup_steps']*parts/(epochs*batches)
     if warmup >= 1: raise ValueError(f"warmup_epochs={settings['warmup_epochs']}, warmup_steps={settings['warmup_steps']}: the run has {epochs} epochs of {batches//parts} steps, and the warm-up must be shorter")

@@ -267,7 +267,7 @@ def recipe(
     _agree(settings)
     return settings
 
-# %% ../nbs/31_recipes.ipynb #1790e280
+# %% ../nbs/31_recipes.ipynb #89cd60a6
 def _plain(text):
     "A number, a truth value, nothing, or the text itself."
     words = {'none': None, 'true': True, 'false': False}
@@ -280,7 +280,7 @@ def _plain(text):
 def _options(text):
     "Options from a text such as window=8,rank=none; raises `ValueError` for any other."
     pairs = [[part.strip() for part in option.partition('=')] for option in text.split(',')]
-    if any(equals == '' or value == '' for _,equals,value in pairs): raise ValueError(text)
+    if any(equals == '' or value == '' for _,equals,value in pairs) or len({name for name,*_ in pairs}) < len(pairs): raise ValueError(text)
     return {name: _plain(value) for name,_,value in pairs}
 
 def parse_settings(

@@ -5,94 +5,84 @@
 # %% auto #0
 __all__ = ['sweep_table', 'sweep_means', 'plot_sweep', 'attnfree_sweep']
 
-# %% ../nbs/48_sweep.ipynb #16519b67
+# %% ../nbs/48_sweep.ipynb #3101e757
 import json,math,os
 from pathlib import Path
 
 import matplotlib.pyplot as plt,pandas as pd,torch
 from fastcore.script import call_parse
 from .callbacks import write_whole
-from .language import MODELS
 from .learner import build_model,full_settings,read_config
 from .recipes import default_recipe,parse_settings
 from .recipes import recipe as settings_of
 from .train import attnfree_train,option
 
-# %% ../nbs/48_sweep.ipynb #8c894823
-def _settings(config):
-    "The training settings of a run, with a column for each option of a mixer."
-    settings = dict(config['training'])
-    mixer = (MODELS[settings['model']].mixer if settings['model'] in MODELS else {}) | (settings.pop('mixer', None) or {})
-    return settings | mixer
-
+# %% ../nbs/48_sweep.ipynb #48da9723
 def sweep_table(
-    runs:list,      # Folders of finished runs
-)->pd.DataFrame:    # One row for each: what differs, `seed`, `parameters`, the last row of `metrics.csv`, and the seconds of training
+    runs:dict,      # Case: folders of its finished runs, one for each seed
+)->pd.DataFrame:    # One row for each run: `case`, `seed`, `parameters`, `epochs`, the last row of `metrics.csv`, and the seconds of training
     "Finished runs side by side; sequences also have the bits of the last training batches, as `train_bits_per_byte` or `train_bits_per_dim`."
-    if not runs: raise ValueError("runs is empty: name the folder of at least one run")
-    configs,rows = [read_config(run) for run in runs],[]
-    settings = pd.DataFrame([_settings(config) for config in configs], dtype=object)
-    differ = [name for name in settings if name != 'seed' and len(set(map(str, settings[name]))) > 1]
-    for run,config in zip(runs, configs):
-        file = Path(run).expanduser()/'metrics.csv'
+    if not any(runs.values()): raise ValueError("runs is empty: name the folder of at least one run")
+    rows = []
+    for case,run in [(case, run) for case,folders in runs.items() for run in folders]:
+        config,file = read_config(run),Path(run).expanduser()/'metrics.csv'
         if not file.exists(): raise FileNotFoundError(f"run={str(run)!r} holds no metrics.csv: it has not finished an epoch")
         epochs = pd.read_csv(file)
         last = epochs.iloc[-1]
         with torch.device('meta'): parameters = sum(p.numel() for p in build_model(config['model']).parameters())
         bits = {f'train_{name}': last.train_loss/math.log(2) for name in epochs if name.startswith('bits_per_')}
-        rows.append(dict(seed=config['training']['seed'], parameters=parameters, epochs=len(epochs)) | bits
+        rows.append(dict(case=case, seed=config['training']['seed'], parameters=parameters, epochs=len(epochs)) | bits
                     | {name: last[name] for name in epochs if name not in ('epoch', 'lr', 'seconds', 'images/s', 'waiting')} | dict(seconds=epochs.seconds.sum()))
-    return pd.concat([settings[differ].reset_index(drop=True), pd.DataFrame(rows)], axis=1)
-
-# %% ../nbs/48_sweep.ipynb #81682dd2
-def _cases(table):
-    "What was varied, as names of columns, and for each row in words."
-    varied = list(table.columns[:table.columns.get_loc('seed')])
-    if not varied: return ['seed'],table.seed.astype(str)
-    first = next((name for name in varied if table.groupby(name, dropna=False)[varied].nunique(dropna=False).max().max() == 1), None)
-    names = varied if first is None else [first]
-    return names,table[names].apply(lambda row: ', '.join('none' if value is None else str(value) for value in row), axis=1)
+    return pd.DataFrame(rows)
 
 def sweep_means(
     table:pd.DataFrame, # From sweep_table
     metric:str,         # Name of a column
 )->pd.DataFrame:        # One row for each case, as they stand in `table`: `mean`, `lowest` and `highest` of the metric, and the number of `seeds`
     "What the seeds of each case have in common."
-    if metric not in table: raise ValueError(f"metric={metric!r} is no column of the table: take one of {', '.join(table.columns[table.columns.get_loc('seed')+1:])}")
-    names,words = _cases(table)
-    found = table.groupby(words.rename(', '.join(names)), sort=False)[metric]
+    if metric not in table: raise ValueError(f"metric={metric!r} is no column of the table: take one of {', '.join(name for name in table if name not in ('case', 'seed'))}")
+    found = table.groupby('case', sort=False)[metric]
     return pd.DataFrame(dict(mean=found.mean(), lowest=found.min(), highest=found.max(), seeds=found.count()))
+
+# %% ../nbs/48_sweep.ipynb #cb607c90
+def _numbers(cases):
+    "The name of the first setting of all cases and its values, where these are different positive numbers, else `None`."
+    names,values = zip(*((name,value) for name,_,value in (case.split()[0].rpartition('=') for case in cases)))
+    try: numbers = {case: float(value) for case,value in zip(cases, values)}
+    except ValueError: return None
+    if len({*names}) > 1 or len({*numbers.values()}) < max(2, len(cases)) or min(numbers.values()) <= 0: return None
+    return names[0],numbers
 
 def plot_sweep(
     table:pd.DataFrame, # From sweep_table
     metric:str,         # Name of a column, such as 'bits_per_dim' or 'accuracy'
 ):                      # The matplotlib figure
-    "One dot for each run and a line or a dash through the mean of each case."
-    means,(names,words) = sweep_means(table, metric),_cases(table)
-    values = pd.to_numeric(pd.Series(means.index), errors='coerce')
-    is_number = values.notna().all() and (values > 0).all() and len(values) > 1
-    fig,ax = plt.subplots(figsize=(6, 3.4) if is_number else (6, 1 + 0.4*len(means)), layout='constrained')
-    if is_number:
-        means = means.set_axis(values.astype(float)).sort_index()
-        ax.plot(words.astype(float), table[metric], 'o', c='tab:blue', alpha=0.4, ms=5, label='one seed')
+    "One dot for each run, and a line or a dash through the mean of each case."
+    means = sweep_means(table, metric)
+    numbers = _numbers(list(means.index))
+    fig,ax = plt.subplots(figsize=(6, 3.4) if numbers else (6, 1 + 0.4*len(means)), layout='constrained')
+    if numbers:
+        name,place = numbers
+        means = means.rename(index=place).sort_index()
+        ax.plot(table.case.map(place), table[metric], 'o', c='tab:blue', alpha=0.4, ms=5, label='one seed')
         ax.plot(means.index, means['mean'], '.-', c='tab:blue', label='mean')
         ax.set_xscale('log', base=2)
         ax.set_xticks(means.index, [f'{value:g}' for value in means.index])
         ax.minorticks_off()
-        ax.set(xlabel=names[0], ylabel=metric.replace('_', ' '))
+        ax.set(xlabel=name.rpartition('=')[2], ylabel=metric.replace('_', ' '))
     else:
-        place = {word: i for i,word in enumerate(means.index)}
-        ax.plot(table[metric], words.map(place), 'o', c='tab:blue', alpha=0.4, ms=5, label='one seed')
+        place = {case: i for i,case in enumerate(means.index)}
+        ax.plot(table[metric], table.case.map(place), 'o', c='tab:blue', alpha=0.4, ms=5, label='one seed')
         ax.plot(means['mean'], range(len(means)), '|', c='tab:blue', ms=16, mew=2, label='mean')
         ax.set_yticks(range(len(means)), means.index)
         ax.set_ylim(len(means) - 0.4, -0.6)
-        ax.set(ylabel=', '.join(names), xlabel=metric.replace('_', ' '))
+        ax.set_xlabel(metric.replace('_', ' '))
     ax.grid(alpha=0.3)
     ax.legend(frameon=False)
     plt.close(fig)
     return fig
 
-# %% ../nbs/48_sweep.ipynb #274c712f
+# %% ../nbs/48_sweep.ipynb #f2302cb9
 def _metric(table):
     "The column by which runs are judged: the first that is not a loss."
     return next(name for name in table.columns[table.columns.get_loc('valid_loss'):] if name not in ('valid_loss', 'seconds'))
@@ -105,70 +95,86 @@ def _seeds(text):
     return seeds
 
 def _plan(cases, seeds, shared, recipe):
-    "Folder name, settings as texts and settings of each run, all checked."
-    names = ['_'.join(case.split()) for case in cases]
-    for i,name in enumerate(names):
-        if not name or '/' in name: raise ValueError(f"case={cases[i]!r} must be settings such as mixer=window=8 or 'size=512 bs=8', without a slash")
-        if name in names[:i]: raise ValueError(f"case={cases[i]!r} is given twice")
-    texts = {f'{name}_{seed}': [*shared, *case.split(), f'seed={seed}'] for seed in seeds for name,case in zip(names, cases)}
-    plan = {name: (given, settings_of(recipe, **parse_settings(given))) for name,given in texts.items()}
-    for _,settings in plan.values():
-        options = {} if settings['mixer'] is None else dict(mixer=settings['mixer'])
-        with torch.device('meta'): build_model(dict(name=settings['model'], **options)) # an unknown name or option stops here
+    "Case, settings as texts and settings of each run by the name of its folder, all checked."
+    plan,first = {},{}
+    for seed in seeds:
+        for case in cases:
+            name,texts = '_'.join([*case.split(), str(seed)]),[*shared, *case.split(), f'seed={seed}']
+            if not case.strip() or '/' in case: raise ValueError(f"cases: {case!r} must be settings such as mixer=window=8 or 'size=512 bs=8', without a slash")
+            settings = settings_of(recipe, **parse_settings(texts))
+            options = {} if settings['mixer'] is None else dict(mixer=settings['mixer'])
+            with torch.device('meta'): build_model(dict(name=settings['model'], **options)) # an unknown name or option stops here
+            same = first.setdefault(json.dumps(settings, sort_keys=True), case)
+            if same != case or name in plan: raise ValueError(f"cases: {case!r} is given twice" + (f", also as {same!r}" if same != case else ''))
+            plan[name] = case,texts,settings
     return plan
 
-def _finished(run, settings):
-    "Whether a run is at its end; raises `ValueError` if it has other settings."
-    if not (run/'config.json').exists(): return False
-    have,settings = full_settings(read_config(run)['training']),full_settings(json.loads(json.dumps(settings)))
-    other = [name for name in settings if settings[name] != have[name]]
-    if other: raise ValueError(f"{str(run)!r} was trained with {other[0]}={have[other[0]]!r}, and this sweep has {other[0]}={settings[other[0]]!r}: name another folder by --out")
-    return (run/'model.safetensors').exists()
+def _finished(run, settings, path):
+    "Whether a run is at its end; raises `ValueError` if it has other settings or data."
+    if not (run/'config.json').exists():
+        for left in [*run.glob('.*.part'), *run.glob('tokenizer.json')]: left.unlink() # of a start that was cut off
+        return False
+    config = read_config(run)
+    have,settings = full_settings(config['training']) | dict(path=config['source'].get('path')),full_settings(json.loads(json.dumps(settings))) | dict(path=path)
+    for name,value in settings.items():
+        if have[name] != value: raise ValueError(f"{str(run)!r} was trained with {name}={have[name]!r}, and this sweep has {name}={value!r}: name another folder by --out")
+    return (run/'model.safetensors').exists() and (run/'metrics.csv').exists()
 
-def _sweep(cases, seeds, shared, recipe, path, workers, out):
-    "Train what is not trained yet; returns the finished runs, and the messages of those that failed."
-    plan,failed = _plan(cases, seeds, shared, recipe),{}
-    done = {name: _finished(out/name, settings) for name,(_,settings) in plan.items()}
-    out.mkdir(parents=True, exist_ok=True)
-    for i,(name,(given,settings)) in enumerate(plan.items()):
+def _report(out, runs, metric):
+    "Write the table and the picture of a sweep; returns the name of the metric and the means."
+    table = sweep_table(runs)
+    metric = metric or _metric(table)
+    means = sweep_means(table, metric)
+    write_whole(out/'sweep.csv', table.to_csv(index=False).encode())
+    plot_sweep(table, metric).savefig(out/'sweep.png', dpi=150)
+    return metric,means
+
+def _sweep(plan, recipe, path, workers, out, metric):
+    "Train what is not trained yet; returns what _report does for all runs, and the messages of those that failed."
+    where,threads,found,failed = str(Path(path).expanduser().resolve()) if path else None,torch.get_num_threads(),None,{}
+    done = {name: _finished(out/name, settings, where) for name,(_,_,settings) in plan.items()}
+    def report(): return _report(out, {case: [out/name for name,(other,_,_) in plan.items() if other == case and done[name]] for case,_,_ in plan.values()}, metric)
+    if any(done.values()): found = report()
+    for i,(name,(_,texts,_)) in enumerate(plan.items()):
         print(f"\n[{i+1}/{len(plan)}] {name}{': already trained' if done[name] else ''}", flush=True)
         if done[name]: continue
         begun = (out/name/'config.json').exists()
-        try: attnfree_train(path=path, workers=workers, out=str(out/name), **(dict(resume=True) if begun else dict(recipe=recipe, set=given)))
+        try: attnfree_train(path=path, workers=workers, out=str(out/name), **(dict(resume=True) if begun else dict(recipe=recipe, set=texts)))
         except SystemExit as stop:
-            if not isinstance(stop.code, str): raise # a signal
+            if not isinstance(stop.code, str): # a signal
+                print("The same attnfree_sweep goes on with this run and with those behind it")
+                raise
             failed[name] = stop.code
-            continue
-        done[name] = True
-        write_whole(out/'sweep.csv', sweep_table([out/name for name in plan if done[name]]).to_csv(index=False).encode())
-    return [out/name for name in plan if done[name]],failed
+        except Exception as error: failed[name] = f'{type(error).__name__}: {error}'
+        else:
+            done[name] = True
+            found = report()
+        finally: torch.set_num_threads(threads)
+    return found,failed
 
 @call_parse
 def attnfree_sweep(
-    case:option("What runs have of their own: settings as for attnfree_train --set, several in quotes with blanks; repeat for more", str, action='append')=None,
+    cases:option("What runs have of their own: each case is a setting as for attnfree_train --set, or several in quotes with blanks", str, nargs='+')=None,
     seeds:str='42',    # Seeds of each case, with commas
     recipe:str=None,   # Name of a recipe; attnfree_train --list shows them. By default that of the data set
     data:str=None,     # Data set, as for attnfree_train
     task:str=None,     # Where a data set has several, as for attnfree_train
     set:option('A setting of all runs, field=value; repeat for more', str, action='append')=None,
     path:str=None,     # Folder with the data, as for attnfree_train
-    out:str=None,      # Folder for the runs, the table and the picture; the one of an earlier sweep to go on with it
+    out:str=None,      # Folder for the runs, the table and the picture; that of an earlier sweep to go on with it
     metric:str=None,   # Column of the table that is drawn; by default the first that is not a loss
     workers:int=0,     # Processes that load data
 ):
     "Train several cases with several seeds, one run after another; leave the runs, a table and a picture."
     try:
-        if not case: raise ValueError("case is needed at least once: --case mixer=window=8")
+        if not cases: raise ValueError("cases is empty: name at least one, such as --cases mixer=window=8 mixer=window=16")
         if out is None: raise ValueError("out is needed, a folder for the runs: --out windows")
         if int(os.environ.get('WORLD_SIZE', 1)) > 1: raise ValueError("a sweep is one process: use attnfree_train for runs over several")
-        out = Path(out).expanduser()
-        runs,failed = _sweep(case, _seeds(seeds), set or [], recipe or default_recipe(data or 'digits', task), path, workers, out)
-        if runs:
-            table = sweep_table(runs)
-            metric = metric or _metric(table)
-            means = sweep_means(table, metric)
-            write_whole(out/'sweep.csv', table.to_csv(index=False).encode())
-            plot_sweep(table, metric).savefig(out/'sweep.png', dpi=150)
-            print(f"\n{metric}\n{means.to_string(float_format='{:.4f}'.format)}\n\nThe runs are in {out}; the table is {out/'sweep.csv'}, drawn in {out/'sweep.png'}")
+        if recipe and (data or task): raise ValueError(f"recipe={recipe!r} says what the data are: leave out --data and --task")
+        recipe,out = recipe or default_recipe(data or 'digits', task),Path(out).expanduser()
+        plan = _plan(cases, _seeds(seeds), set or [], recipe)
+        out.mkdir(parents=True, exist_ok=True)
+        found,failed = _sweep(plan, recipe, path, workers, out, metric)
     except (ValueError, OSError) as error: raise SystemExit(f"attnfree_sweep: {error}")
+    if found: print(f"\n{found[0]}\n{found[1].to_string(float_format='{:.4f}'.format)}\n\nThe runs are in {out}; the table is {out/'sweep.csv'}, drawn in {out/'sweep.png'}")
     if failed: raise SystemExit("attnfree_sweep: " + '\n'.join(f"{name} failed: {why}" for name,why in failed.items()) + "\nThe same command tries them again")

@@ -162,7 +162,7 @@ def option(
     "A parameter that argparse shall treat in its own way, for fastcore 1 and 2."
     return fastcore.script.Param(about, kind, **how) if hasattr(fastcore.script, 'Param') else Annotated[kind, about, how]
 
-# %% ../nbs/33_train.ipynb #0d850628
+# %% ../nbs/33_train.ipynb #05980452
 def _given(settings, **named):
     "The settings from --set and from the options that are short for it."
     given = parse_settings(settings or [])
@@ -179,6 +179,8 @@ def _wanted(recipe, data, task, settings, model, epochs, start):
         name = config['model']['name']
         _need_texts(start, config)
         if given.setdefault('model', name) != name: raise ValueError(f"start={start!r} holds a {name}, and model={given['model']!r} is another: leave out --model")
+        mixer = config['model'].get('mixer')
+        if given.setdefault('mixer', mixer) != mixer: raise ValueError(f"start={start!r} holds a network with mixer={mixer}, and mixer={given['mixer']} is another: leave out --set mixer")
     if data is not None and recipe is not None and RECIPES.get(recipe, {}).get('data', (data,))[0] != data:
         raise ValueError(f"recipe {recipe!r} is for data={RECIPES[recipe]['data'].value!r}, not for {data!r}: leave one of them out, or name the data by --set data={data}")
     return settings_of(recipe or default_recipe(data or 'digits', task), **given)
@@ -214,7 +216,8 @@ def _train(recipe, data, task, settings, model, path, epochs, out, resume, worke
     if resume:
         if out is None: raise ValueError("resume needs out, the folder of the run: attnfree_train --resume --out runs/001")
         config = read_config(out)
-        wanted,source = {**config['training'], 'betas': tuple(config['training']['betas'])},config['source']
+        wanted,source = full_settings(config['training']),config['source']
+        wanted['betas'] = tuple(wanted['betas'])
         given = _given(settings, model=model, epochs=epochs, data=data)
         asked = settings_of(recipe, **given) if recipe else wanted | given
         other = [name for name in wanted if asked[name] != wanted[name]]
@@ -234,14 +237,16 @@ def _train(recipe, data, task, settings, model, path, epochs, out, resume, worke
     if loader:
         speed = loader_speed(dls.train)
         return say(f"The loader alone delivers {speed['images per second']:,.0f} examples per second to this process, {speed['per worker']:,.0f} from each worker; the images/s of metrics.csv are those of the training")
-    dls.train.group = wanted['accumulate']
+    dls.train.group,dls.train.limit,dls.valid.limit = wanted['accumulate'],wanted['train_examples'],wanted['valid_examples']
     recipe_schedule(dls, wanted) # a warm-up longer than the run stops here
     unknown = {*(log or '').split(',')} - {'', 'tensorboard', 'wandb'}
     if unknown: raise ValueError(f"log={log!r} must be tensorboard or wandb, or both with a comma")
     if every < 0: raise ValueError(f"every={every} must not be negative")
     if run is None: run = Path(_shared(str(new_run(out)) if rank_and_world()[0] == 0 else None))
     epochs = wanted['epochs'] or f"{wanted['steps']} steps in whole"
-    say(f"{wanted['model']} on {wanted['data']}: {len(dls.train_ds):,} {'images' if _kind(dls) == 'images' else 'examples'} to train on, {len(dls.valid_ds):,} held out, {epochs} epochs; the run is in {run}")
+    part = f" ({dls.train.epoch_items:,} in an epoch)" if dls.train.epoch_items < len(dls.train_ds) else ''
+    judged = f" ({dls.valid.epoch_items:,} judged)" if dls.valid.epoch_items < len(dls.valid_ds) else ''
+    say(f"{wanted['model']} on {wanted['data']}: {len(dls.train_ds):,} {'images' if _kind(dls) == 'images' else 'examples'} to train on{part}, {len(dls.valid_ds):,} held out{judged}, {epochs} epochs; the run is in {run}")
     metrics = train(wanted, dls, run, resume=resume, every=every, log=log, start=start, source=dict(data=wanted['data'], path=str(Path(path).expanduser().resolve()) if path else None, start=str(Path(start).expanduser().resolve()) if start else None))
     if metrics is None: return run
     say(_result(wanted, metrics))
