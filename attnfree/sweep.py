@@ -82,7 +82,7 @@ def plot_sweep(
     plt.close(fig)
     return fig
 
-# %% ../nbs/48_sweep.ipynb #f2302cb9
+# %% ../nbs/48_sweep.ipynb #203065c7
 def _metric(table):
     "The column by which runs are judged: the first that is not a loss."
     return next(name for name in table.columns[table.columns.get_loc('valid_loss'):] if name not in ('valid_loss', 'seconds'))
@@ -120,6 +120,7 @@ def _finished(run, settings, path):
         if have[name] != value: raise ValueError(f"{str(run)!r} was trained with {name}={have[name]!r}, and this sweep has {name}={value!r}: name another folder by --out")
     return (run/'model.safetensors').exists() and (run/'metrics.csv').exists()
 
+# %% ../nbs/48_sweep.ipynb #c94bb82b
 def _report(out, runs, metric):
     "Write the table and the picture of a sweep; returns the name of the metric and the means."
     table = sweep_table(runs)
