@@ -188,7 +188,7 @@ class AFTFull(_AFT):
                 old = getattr(self, name)
                 setattr(self, name, nn.Parameter(resample_tokens(old, axis, self.grid, grid, self.prefix), old.requires_grad))
 
-# %% ../nbs/13_aft.ipynb #4040a5be
+# %% ../nbs/13_aft.ipynb #3401385d
 def factors_to_band(
     u:Tensor,  # Factor of the rows, `(n, rank)`
     v:Tensor,  # Factor of the columns, `(n, rank)`
@@ -222,10 +222,11 @@ class _Windowed:
         seen,keys,values,*before = state
         position,left = int(seen[0]),self._left()
         q,k,v = self.qkv(x_t).split(self.channels, dim=-1)
-        k = k.repeat_interleave(v.shape[-1]//k.shape[-1], dim=-1)
+        if k.shape != v.shape: k = k.repeat_interleave(v.shape[-1]//k.shape[-1], dim=-1)
         keys,values = torch.cat([keys, k[:,None]], dim=1),torch.cat([values, v[:,None]], dim=1)
         near,far = min(position, left) + 1,self.connect and position > left # tokens in the window; are there any before it?
-        w = F.pad(self._row(position, near), (int(far), 0))                 # these have bias 0
+        w = self._row(position, near)
+        if far: w = F.pad(w, (1, 0)) # these have bias 0
         top,span = row_span(w)
         mean, = in_precision(self._window_sums, span, keys[:,-near:], values[:,-near:], w, top, *(before if far else ()))
         if position >= left: before = add_token(before, keys[:,0], values[:,0])
