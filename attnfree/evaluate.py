@@ -132,7 +132,7 @@ def plot_confusion(
     plt.close(fig)
     return fig
 
-# %% ../nbs/34_evaluate.ipynb #bc492d4e
+# %% ../nbs/34_evaluate.ipynb #89b16025
 def _run_texts(run, config, data, path, size, bs, workers, skip_bad):
     "The texts on which a run is evaluated; raises `ValueError` if they are of another kind."
     known,(name,path,bs) = config['data'],_of_run(config, data, path, bs)
@@ -160,8 +160,7 @@ def _run_sequences(config, data, path, size, bs, workers, split, stride):
 
 def _sequence_bits(model, dls, loader, examples):
     "One row: the number of examples, of values told, and the bits of each."
-    learn = attnfree_learner(dls, model)
-    loader.limit = examples
+    learn = attnfree_learner(dls, model, dict(valid_examples=examples))
     with learn.no_bar(): learn.validate(dl=loader)
     bits, = learn.metrics
     return pd.DataFrame([{'examples': loader.epoch_items, 'values': int(bits.count), bits.name: bits.value}])
@@ -200,6 +199,7 @@ def attnfree_eval(
             dls = _run_texts(run, config, data, path, size, bs, workers, skip_bad) if kind == 'texts' else run_dls(config, data, path, size=size, bs=bs, workers=workers, skip_bad=skip_bad)
             words = f"{data or config['source']['data']}, {(config['data']['n' if kind == 'texts' else 'img_size'] if size is None else size)} {'tokens' if kind == 'texts' else 'pixels'}"
         held_out = loader if kind == 'sequences' else dls.valid
+        held_out.limit = examples
         if examples is not None and examples < held_out.n: words += f', {examples} of {held_out.n:,} evenly spaced'
         out = Path(run if out is None else out).expanduser()
         out.mkdir(parents=True, exist_ok=True)
@@ -210,7 +210,6 @@ def attnfree_eval(
             write_whole(out/'eval.csv', table.assign(conditions=conditions).to_csv(index=False).encode())
             print(f"{conditions}\n\n{table.to_string(index=False, float_format='{:.4f}'.format)}\n\nWritten: {out/'eval.csv'}")
             return
-        dls.valid.limit = examples
         table,confusion = evaluate(model, dls)
         total = table.iloc[-1]
         plot_confusion(confusion, dls.vocab, f"{conditions}\n{total.images:,} images, {total.accuracy:.2%} right").savefig(out/'confusion.png', dpi=100, bbox_inches='tight')

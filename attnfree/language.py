@@ -127,7 +127,7 @@ MODELS |= {
     'pixels_gmlp_micro_8':       Size('gmlp_causal', 64, 5, 64, 384, 196_492, {}, 17),
 }
 
-# %% ../nbs/21_language.ipynb #74c90c22
+# %% ../nbs/21_language.ipynb #2c026e9b
 def language_model(
     size:Size,              # A row of MODELS, or one changed by its `_replace`
     *,
@@ -155,13 +155,14 @@ def model_names()->list[str]: # Names for create_model
     return [*MODELS]
 
 def mixer_options(
-    name:str,  # A name from model_names()
-)->dict:  # Name: type, with `Callable` for functions; create_model sets the others itself
+    name:str, # A name from model_names()
+)->dict:      # Option: type, with `Callable` for functions; create_model sets the others itself
     "What can be chosen about the mixer of a language model."
     family = FAMILIES[MODELS[name].family]
     given = {'dim', 'grid', 'prefix', 'causal', 'drop'}
     if not family['ff']: given.add('hidden')
-    return {name: Callable if option.annotation is option.empty else option.annotation for name,option in inspect.signature(family['mixer']).parameters.items() if name not in given}
+    options = inspect.signature(family['mixer']).parameters
+    return {option: Callable if options[option].annotation is inspect.Parameter.empty else options[option].annotation for option in options if option not in given}
 
 def create_model(
     name:str,               # A name from model_names()

@@ -61,7 +61,7 @@ def epoch_order(
     "The order in which an epoch goes through its items."
     return np.random.default_rng([seed, epoch]).permutation(n).repeat(repeats)[:n]
 
-# %% ../nbs/26_loader.ipynb #b6257f57
+# %% ../nbs/26_loader.ipynb #7928aaf9
 class RepeatableDL(TfmdDL):
     "A fastai loader whose batches follow from seed, epoch and position: repeatable, resumable, shared by processes."
     def __init__(self,
@@ -70,7 +70,7 @@ class RepeatableDL(TfmdDL):
         seed:int=42,         # Decides orders and changes
         repeats:int=1,       # Views of each item in an epoch; more than one: repeated augmentation
         group:int=1,         # Batches are dropped at the end until their number is a multiple of this
-        limit:int=None,      # Items in an epoch: of shuffled data others each time, else evenly spaced ones; `None`: all
+        limit:int=None,      # Items in an epoch: of shuffled data drawn anew for each, else evenly spaced ones; `None`: all
         skip_bad:bool=False, # Replace items that raise `OSError` by the next ones (training) or leave them out (validation)
         **kwargs             # What fastai's TfmdDL takes: shuffle, num_workers, transforms ...
     ):

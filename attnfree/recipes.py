@@ -15,7 +15,7 @@ import pandas as pd
 from .language import model_names as language_model_names
 from .vision import model_names
 
-# %% ../nbs/31_recipes.ipynb #2a6bc69e
+# %% ../nbs/31_recipes.ipynb #676fb0f1
 TASKS = {'digits': ('classification', 'pixels'), 'cifar10': ('classification', 'pixels'), 'imagenet': ('classification',),
          'enwik8': ('lm',), 'text': ('lm', 'mlm'), 'sst2': ('finetune',), 'mnli': ('finetune',), 'squad': ('finetune',), 'squad1': ('finetune',)}
 
@@ -46,7 +46,7 @@ FIELDS = {
     'size':          Field(None, "side of the images in pixels, or tokens of a text; none: the data set's own", 'count'),
     'bs':            Field(64, "examples in a step, over all processes and all accumulated parts", 'count'),
     'mixer':         Field(None, "options of the mixer of a language model that replace the model's own; none: all its own", 'options'),
-    'train_examples': Field(None, "training examples in an epoch, others each time; none: all", 'count'),
+    'train_examples': Field(None, "training examples in an epoch, drawn anew for each; none: all", 'count'),
     'valid_examples': Field(None, "held-out examples that are judged after an epoch, evenly spaced; none: all", 'count'),
     'epochs':        Field(None, "passes over the training data; either these or steps", 'count'),
     'steps':         Field(None, "steps of the optimiser, instead of epochs", 'count'),

@@ -82,7 +82,7 @@ def plot_sweep(
     plt.close(fig)
     return fig
 
-# %% ../nbs/48_sweep.ipynb #203065c7
+# %% ../nbs/48_sweep.ipynb #70d5ddb9
 def _metric(table):
     "The column by which runs are judged: the first that is not a loss."
     return next(name for name in table.columns[table.columns.get_loc('valid_loss'):] if name not in ('valid_loss', 'seconds'))
@@ -112,7 +112,9 @@ def _plan(cases, seeds, shared, recipe):
 def _finished(run, settings, path):
     "Whether a run is at its end; raises `ValueError` if it has other settings or data."
     if not (run/'config.json').exists():
-        for left in [*run.glob('.*.part'), *run.glob('tokenizer.json')]: left.unlink() # of a start that was cut off
+        left = [*run.glob('.*.part'), *run.glob('tokenizer.json')]
+        if left and {*left} == {*run.iterdir()}: # all that a start that was cut off has left
+            for file in left: file.unlink()
         return False
     config = read_config(run)
     have,settings = full_settings(config['training']) | dict(path=config['source'].get('path')),full_settings(json.loads(json.dumps(settings))) | dict(path=path)

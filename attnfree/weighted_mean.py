@@ -28,7 +28,7 @@ def dense_mean(
     weights = logits.softmax(dim=2)
     return (weights*v[:,None]).sum(dim=2),(weights*v[:,None].abs()).sum(dim=2)
 
-# %% ../nbs/04_weighted_mean.ipynb #ca91d0fd
+# %% ../nbs/04_weighted_mean.ipynb #d3f87729
 def row_span(
     w:Tensor,     # Logarithms of weights, `(..., n, m)`, minus infinity where a row does not see a token
 )->tuple:         # The largest entry of each row, `(..., n, 1)`, and one number: the most by which visible entries of one row differ
@@ -43,8 +43,8 @@ def row_span(
 def full_precision(
     device:str, # Type of the device, such as 'cuda'
 ):              # Context manager
-    "Switch autocast off, where there is any."
-    return nullcontext() if device == 'meta' else torch.autocast(device, enabled=False)
+    "Switch autocast off, where it is on."
+    return torch.autocast(device, enabled=False) if device != 'meta' and torch.is_autocast_enabled(device) else nullcontext() # to enter it takes longer than a small sum
 
 def in_precision(
     function,        # Of `tensors`, returns a tuple of tensors
