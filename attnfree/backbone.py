@@ -171,9 +171,10 @@ class TimmModel(nn.Module):
     def set_input_size(self,
         img_size:int|tuple[int,int], # Height and width of the images in pixels
     )->None:
-        "Take images of another size from now on: positions and token weights are resampled on the new grid."
-        self.stem = self.stem.resized(img_size)
-        self.body = self.body.resized(self.stem.grid)
+        "Resample positions and token weights for another size; where that fails nothing changes."
+        stem = self.stem.resized(img_size)
+        body = self.body.resized(stem.grid)
+        self.stem,self.body = stem,body
 
     def forward_intermediates(self,
         x:Tensor,                      # Images, `(b, c, height, width)`
@@ -201,9 +202,9 @@ class TimmModel(nn.Module):
         "Drop the parts that `forward_intermediates(indices)` does not need."
         parts = getattr(self.body, self.body.parts)
         take,last = feature_take_indices(len(parts), indices)
+        if prune_head: self.reset_classifier(0)  # first, because only this can be refused
         del parts[last+1:]
         if prune_norm: self.body.norm = nn.Identity()
-        if prune_head: self.reset_classifier(0)
         return take
 
 # %% ../nbs/03_backbone.ipynb #09eb3214
