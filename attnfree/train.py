@@ -28,7 +28,9 @@ from .loader import loader_speed
 from .processes import join_processes,rank_and_world
 from .recipes import RECIPES,default_recipe,parse_settings,recipe as settings_of,recipe_table
 from .text import load_tokenizer
-from .visualise import plot_curves,plot_gates,plot_hidden_filters,plot_influence,plot_kernels,plot_keys,plot_reach,plot_spatial_weights,plot_token_attention
+from .visualise import has_kernels,plot_curves,plot_gates,plot_hidden_filters
+from .visualise import plot_influence,plot_kernels,plot_keys,plot_reach
+from .visualise import plot_spatial_weights,plot_token_attention
 
 # %% ../nbs/33_train.ipynb #b0936109
 def _kind(dls):
@@ -46,8 +48,9 @@ def _save_pictures(run, pictures):
 def _place_pictures(model):
     "What the mixers of a network for sequences learned about places, by name."
     mixer = model.body.blocks[0].mixer
-    if isinstance(mixer, AFTConv): return dict(kernels=plot_kernels(model))
-    if not hasattr(mixer, 'spatial_weights') or model.stem.grid[0] > 1024: return {}
+    small = model.stem.grid[0] <= 1024 or isinstance(mixer, AFTConv)  # other weights may be n x n
+    if not small or not hasattr(mixer, 'spatial_weights'): return {}
+    if has_kernels(model): return dict(kernels=plot_kernels(model))
     return dict(spatial_weights=plot_gates(model, label='exp(w) − 1' if getattr(mixer, 'log_weights', False) else 'weight'))
 
 def draw_run(
@@ -62,8 +65,10 @@ def draw_run(
     if hasattr(model.body, 'stages'): return _save_pictures(run, pictures | dict(attention=plot_token_attention(model, images)))
     pictures['influence'] = plot_influence(model, images)
     mixer = model.body.blocks[0].mixer
-    if isinstance(mixer, AFTConv): pictures |= dict(kernels=plot_kernels(model), keys=plot_keys(model, images))
-    elif hasattr(mixer, 'spatial_weights'): pictures |= dict(spatial_weights=plot_spatial_weights(model), reach=plot_reach(model))
+    if hasattr(mixer, 'spatial_weights'):
+        if has_kernels(model): pictures['kernels'] = plot_kernels(model)
+        else: pictures |= dict(spatial_weights=plot_spatial_weights(model), reach=plot_reach(model))
+    if isinstance(mixer, AFTConv): pictures['keys'] = plot_keys(model, images)
     if hasattr(mixer, 'hidden_filters'): pictures['hidden_filters'] = plot_hidden_filters(model)
     return _save_pictures(run, pictures)
 
