@@ -1,43 +1,78 @@
-"""Runs `nbdev_test` with the options given and counts: a line per notebook with its time, then `notebooks: N passed, M failed`.
+"""Runs the notebooks as `nbdev_test` does, with a line for each as it ends: verdict, name, seconds.
 
-`nbdev_test` itself prints neither. A notebook fails by an error or by taking over a minute, when it runs beside others and once more alone (machines are shared); every error is shown.
+    python .ci/notebooks.py                        # all, about eight minutes on two quiet cores
+    python .ci/notebooks.py --path nbs/mixers      # a folder or a notebook
+    python .ci/notebooks.py --flags data           # with the cells that need ATTNFREE_DATA
+
+A notebook fails by an error, which is shown, or by taking over a minute both beside others and
+once more alone (machines are shared). Last line: `notebooks: N passed, M failed`.
 """
-import os, re, subprocess, sys, tempfile, time
+import argparse, contextlib, io, multiprocessing, os, sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 LIMIT = 60
+ROOT = Path.cwd()
 
 
-def main(options):
-    "Run the tests; returns `{notebook: (passed, seconds)}`."
-    started, seconds = {}, {}
-    # Each worker says when it starts and ends a notebook; unbuffered, so that the lines come at that moment.
-    with tempfile.TemporaryFile('w+') as errors:
-        process = subprocess.Popen([Path(sys.executable).parent/'nbdev_test', '--do_print', *options], stdout=subprocess.PIPE, stderr=errors, text=True,
-                                   env={'OMP_NUM_THREADS': '1', **os.environ, 'PYTHONUNBUFFERED': '1'})  # notebooks run side by side: a thread each
-        for line in process.stdout:   # two workers may write into one line
-            for event, path in re.findall(r'(Starting|Completed) (.+?\.ipynb)', line):
-                name = Path(path).name
-                if event == 'Starting': started[name] = time.time()
-                else: seconds[name] = time.time() - started[name]
-        code = process.wait()
-        errors.seek(0)
-        text = errors.read()
-    listed = text.partition('nbdev Tests Failed On The Following Notebooks:')[2].split()
-    sys.stdout.write(text if code else '')
-    if code and not listed: seconds.clear()   # it broke down: nothing is known to have passed
-    return {name: (name in seconds and name not in listed and seconds[name] <= LIMIT, seconds.get(name)) for name in started}
+def run(path, flags):
+    "Run one notebook by nbdev's own function: whether it passed, seconds, what it complained of."
+    from nbdev.config import get_config
+    from nbdev.test import test_nb
+    skip = get_config().tst_flags.split()
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        passed, seconds = test_nb(path, skip_flags=skip, force_flags=flags, basepath=ROOT)
+    return passed, seconds, '' if passed else errors.getvalue()
+
+
+def name_of(path): return path.relative_to(ROOT/'nbs').with_suffix('').as_posix()
+
+
+def attempt(paths, flags, workers):
+    "`(notebook, passed, seconds, errors)` as they end; a process that dies has not passed."
+    context = multiprocessing.get_context('fork')  # as nbdev_test
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        futures = {pool.submit(run, path, flags): path for path in paths}
+        for future in as_completed(futures):
+            try: yield futures[future], *future.result()
+            except Exception as error: yield futures[future], False, 0, f'did not end: {error!r}\n'
+
+
+def main(paths, flags, workers):
+    "Run all, the slow ones once more alone; returns how many passed and how many failed."
+    count = {True: 0, False: 0}
+    for path, passed, seconds, errors in attempt(paths, flags, workers):
+        if passed and seconds > LIMIT:
+            (_, passed, seconds, errors), = attempt([path], flags, 1)
+            if seconds > LIMIT: passed, errors = False, f'took over {LIMIT} s, also alone\n'
+        count[passed] += 1
+        verdict = 'passed' if passed else 'FAILED'
+        print(f'{verdict}  {name_of(path):32} {seconds:5.1f} s', flush=True)
+        if errors: print(errors, flush=True)
+    return count[True], count[False]
+
+
+def command():
+    "What the command line asks for; the exit code says whether all passed."
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--path', default='nbs', help='a folder or a notebook (default: all)')
+    parser.add_argument('--flags', default='', help='flags of cells that are run too, such as data')
+    parser.add_argument('--workers', type=int, default=2, help='notebooks side by side')
+    args = parser.parse_args()
+    os.environ.setdefault('OMP_NUM_THREADS', '1')  # side by side: a thread each
+    chosen = Path(args.path).resolve()
+    paths = [chosen] if chosen.is_file() else sorted(chosen.rglob('*.ipynb'))
+    paths = [path for path in paths if '.ipynb_checkpoints' not in path.parts]
+    if not paths: parser.error(f'--path {args.path}: there is no notebook')
+    passed, failed = main(paths, args.flags.split(), args.workers)
+    print(f'notebooks: {passed} passed, {failed} failed')
+    return bool(failed)
 
 
 if __name__ == '__main__':
-    results = main(sys.argv[1:])
-    for name, (passed, took) in sorted(results.items()):
-        if not passed and took is not None and took > LIMIT and '--path' not in sys.argv:
-            alone = main([*sys.argv[1:], '--path', str(next(Path('nbs').glob(f'**/{name}')))])
-            results[name] = min(alone[name], results[name], key=lambda result: (not result[0], result[1] or 1e9))
-    for name, (passed, took) in sorted(results.items()):
-        note = '  (did not end)' if took is None else f'  {took:5.1f} s' + (f'  (over {LIMIT} s)' if took > LIMIT else '')
-        print(f"{'passed' if passed else 'FAILED'}  {name:24}{note}")
-    failed = sum(not passed for passed, _ in results.values())
-    print(f"notebooks: {len(results) - failed} passed, {failed} failed")
-    sys.exit(bool(failed or not results))
+    # A notebook takes the place of `__main__` in the process that runs it, so what is run there
+    # must be found under another name.
+    import notebooks
+    sys.exit(notebooks.command())

@@ -1,7 +1,4 @@
-"""Turns notebooks into pages without Quarto: as nbdev processes them, then markdown, then pandoc.
-
-Shared by `readme.py` and `check_docs.py`.
-"""
+"Turns the index into markdown without Quarto: as nbdev processes it, then nbconvert, then pandoc."
 import re, shutil, subprocess, sys
 from configparser import ConfigParser
 from pathlib import Path
@@ -12,6 +9,8 @@ from traitlets.config import Config
 
 HERE = Path(__file__).parent
 DIRECTIVE = re.compile(r'^#\|.*\n?', re.MULTILINE)
+HIDDEN = re.compile(r'^#\| *echo: *false', re.MULTILINE)
+KINDS = ['text/markdown', 'image/svg+xml', 'image/png', 'image/jpeg', 'text/plain']
 
 
 def settings(root):
@@ -21,24 +20,27 @@ def settings(root):
     return parser['DEFAULT']
 
 
-def process(root, tmp, only='*'):
-    "Copy the project in `root` to `tmp` and let nbdev prepare the notebooks `only`; returns the folder with them and all that goes with them."
-    ignore = shutil.ignore_patterns('.ipynb_checkpoints', 'runs', '__pycache__')
+def process(root, tmp, only):
+    "Let nbdev prepare the notebook `only` of `root` in the folder `tmp`; returns its path there."
+    ignore = shutil.ignore_patterns('.ipynb_checkpoints', '__pycache__')
     lib = settings(root)['lib_path']
     shutil.copy(root/'settings.ini', tmp)
-    shutil.copytree(root/'nbs', tmp/'nbs', ignore=ignore)
+    (tmp/'nbs').mkdir()
+    for file in (root/'nbs').glob('*'):
+        if file.is_file() and (file.suffix != '.ipynb' or file.name == only):
+            shutil.copy(file, tmp/'nbs')
     if (root/lib).exists(): shutil.copytree(root/lib, tmp/lib, ignore=ignore)
-    for other in set((tmp/'nbs').glob('*.ipynb')) - set((tmp/'nbs').glob(only + '.ipynb')): other.unlink()
-    done = subprocess.run([sys.executable, '-c', 'from nbdev.serve import proc_nbs; proc_nbs(n_workers=2)'],
-                          cwd=tmp, capture_output=True, text=True)
-    if done.returncode: raise RuntimeError(f"nbdev could not process the notebooks:\n{done.stderr[-3000:]}")
-    return tmp/'_proc'
+    command = 'from nbdev.serve import proc_nbs; proc_nbs(n_workers=0)'
+    done = subprocess.run([sys.executable, '-c', command], cwd=tmp, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f'nbdev could not process {only}:\n{done.stderr[-3000:]}')
+    return tmp/'_proc'/only
 
 
-def markdown(path, *, html=True):
-    """The processed notebook `path` as `(title and more from its first cell, markdown, {file name: picture})`.
+def markdown(path):
+    """The processed notebook `path` as `(what its first cell says, markdown, {file: picture})`.
 
-    What Quarto does with a cell's directives happens here: `echo: false` hides the source, directive lines vanish.
+    What Quarto does with directives happens here: `echo: false` hides the source, lines vanish.
     """
     notebook = nbformat.read(path, as_version=4)
     head = {}
@@ -46,22 +48,22 @@ def markdown(path, *, html=True):
         head = yaml.safe_load(notebook.cells.pop(0).source.strip().strip('-'))
     for cell in notebook.cells:
         if cell.cell_type != 'code': continue
-        cell.metadata['transient'] = {'remove_source': bool(re.search(r'^#\| *echo: *false', cell.source, re.MULTILINE))}
+        cell.metadata['transient'] = {'remove_source': bool(HIDDEN.search(cell.source))}
         cell.source = DIRECTIVE.sub('', cell.source)
-    notebook.cells = [c for c in notebook.cells if c.source.strip() and not c.source.startswith('<!-- WARNING')]
+    notebook.cells = [cell for cell in notebook.cells
+                      if cell.source.strip() and not cell.source.startswith('<!-- WARNING')]
     notebook.metadata['language_info'] = {'name': 'python'}
     config = Config()
-    kinds = ['text/html', 'text/markdown', 'image/svg+xml', 'image/png', 'image/jpeg', 'text/plain']
-    config.NbConvertBase.display_data_priority = kinds if html else kinds[1:]
-    stem = Path(path).stem
-    text, resources = MarkdownExporter(config=config).from_notebook_node(
-        notebook, resources={'unique_key': stem, 'output_files_dir': f'{stem}_files'})
+    config.NbConvertBase.display_data_priority = KINDS
+    text, resources = MarkdownExporter(config=config).from_notebook_node(notebook)
     return head, text, resources['outputs']
 
 
 def pandoc(text, *options, source='markdown-implicit_figures-raw_tex'):
     "Run pandoc on `text`; returns its output and its warnings, one string each."
-    done = subprocess.run([pypandoc.get_pandoc_path(), '--from', source, *options], input=text.encode(), capture_output=True)
+    done = subprocess.run([pypandoc.get_pandoc_path(), '--from', source, *options],
+                          input=text.encode(), capture_output=True)
     errors = done.stderr.decode()
-    if done.returncode: raise RuntimeError(f"pandoc failed: {errors}")
-    return done.stdout.decode(), [' '.join(w.split()) for w in re.split(r'^\[WARNING\] ', errors, flags=re.MULTILINE) if w.strip()]
+    if done.returncode: raise RuntimeError(f'pandoc failed: {errors}')
+    warnings = re.split(r'^\[WARNING\] ', errors, flags=re.MULTILINE)
+    return done.stdout.decode(), [' '.join(w.split()) for w in warnings if w.strip()]

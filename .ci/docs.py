@@ -1,0 +1,187 @@
+"""Renders the site with Quarto, as it is published, and checks it; each problem is a printed line.
+
+    python .ci/docs.py              # into _proc/_docs; needs quarto on the PATH
+    python .ci/docs.py --no-render  # checks what was rendered before
+
+A problem is: a warning or an error of nbdev, Quarto or pandoc (a formula that does not parse is
+one); an error or a warning stored as output; a notebook that `sidebar.yml` does not list, or the
+other way round; a page that is missing, or not at its address; a picture or an internal link that
+leads nowhere, be it a page, an anchor, a file, or a line of source; a link inside code.
+"""
+import argparse, json, os, re, shutil, subprocess, sys
+from pathlib import Path
+from urllib.parse import unquote
+
+import yaml
+from bs4 import BeautifulSoup
+
+import pages
+
+DOCUMENTS = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md']
+WARNING = re.compile(r'WARN|ERROR|Error|UserWarning|cells containing imports')
+COLOUR = re.compile(r'\x1b\[[0-9;]*m')
+FORMULA = re.compile(r'\$\$|\$ [^$]+ \$|\$[^$]*\\[A-Za-z]+[^$]*\$|\\begin\{')  # left as text
+
+
+def notebooks(root):
+    "All notebooks of the site, by their names below `nbs`."
+    paths = (p for p in sorted((root/'nbs').rglob('*.ipynb')) if '.ipynb_checkpoints' not in p.parts)
+    return {p.relative_to(root/'nbs').as_posix(): p for p in paths}
+
+
+def address(name):
+    "The page of a notebook: nbdev takes the number off its name."
+    folder, _, file = name.rpartition('/')
+    return (f'{folder}/' if folder else '') + re.sub(r'^\d+[a-zA-Z0-9]*_', '', file)[:-6] + '.html'
+
+
+def output_problems(name, path):
+    "Errors and warnings that a notebook stores."
+    for cell in json.loads(path.read_text(encoding='utf-8'))['cells']:
+        for output in cell.get('outputs', []):
+            where = f"{name}: cell {cell.get('id')}: error output"
+            if output['output_type'] == 'error':
+                yield f"{where}: {output['ename']}: {output['evalue']}"
+            elif output.get('name') == 'stderr':
+                text = ''.join(output['text']).strip().splitlines() or ['']
+                yield f'{where}: stderr: {text[-1][:120]}'
+
+
+def listed(contents):
+    "The notebooks in the sidebar's entries, sections within sections included."
+    for entry in contents:
+        if isinstance(entry, str): yield entry
+        else: yield from listed(entry.get('contents', [entry.get('href')]))
+
+
+def sidebar_problems(root):
+    "Differences between the notebooks and the sidebar; two notebooks with one address."
+    sidebar = yaml.safe_load((root/'nbs/sidebar.yml').read_text(encoding='utf-8'))
+    entries = [*listed(sidebar['website']['sidebar']['contents'])]
+    there, addresses = notebooks(root), {}
+    for name in sorted(there.keys() - set(entries)): yield f'{name}: missing from sidebar.yml'
+    for name in sorted(set(entries) - there.keys()): yield f'sidebar.yml: no notebook {name}'
+    for name in sorted({e for e in entries if entries.count(e) > 1}):
+        yield f'sidebar.yml: lists {name} twice'
+    for name in there:
+        other = addresses.setdefault(address(name), name)
+        if other != name: yield f'{name}: has the address of {other}: {address(name)}'
+
+
+def said(done):
+    "The warnings in what a command printed, a sentence each; where it failed, its last lines."
+    lines = COLOUR.sub('', done.stdout + done.stderr).splitlines()
+    for i, line in enumerate(lines):
+        if WARNING.search(line): yield ' '.join(part.strip() for part in lines[i:i+3])[:300]
+    if done.returncode: yield f"ended with {done.returncode}: {' '.join(lines[-5:])[-500:]}"
+
+
+def render(root):
+    "Render the site as `docs.yml` does; returns the problems."
+    shutil.rmtree(root/'_proc', ignore_errors=True)
+    for command in (['nbdev_proc_nbs'], ['quarto', 'render', '_proc', '--no-cache']):
+        own = Path(sys.executable).parent/command[0]
+        command[0] = str(own) if own.exists() else command[0]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+        yield from (f'{Path(command[0]).name}: {line}' for line in said(done))
+        if done.returncode: return
+
+
+def text_problems(soup):
+    "Formulas that are still TeX, and links that are shown as text within code."
+    for text in soup.body.find_all(string=FORMULA):
+        if text.find_parent(['code', 'pre', 'math', 'script', 'style']): continue
+        yield f"formula: not recognised: {' '.join(FORMULA.search(text)[0].split())}"
+    for block in soup.find_all('pre'):  # nbdev links names in backticks in a docment too
+        for link in re.findall(r'\[`[^`]+`\]\(https?:[^)]*\)', block.get_text()):
+            yield f'link inside code: {link}: no backticks around this name in the docment'
+
+
+def source_problem(root, target, anchor):
+    "What is wrong with a link to a file, or a line of it, at the project's host."
+    lines = re.match(r'L(\d+)', anchor)
+    if not (root/target).exists(): return f'no {target}'
+    if lines and int(lines[1]) > len((root/target).read_text(encoding='utf-8').splitlines()):
+        return f'{target} is shorter'
+
+
+def link_problems(name, soup, folder, anchors, settings, root):
+    "Pictures and links of the page `name` that lead nowhere."
+    source = '{git_url}/blob/{branch}/'.format(**settings)
+    site = settings['doc_host'] + settings['doc_baseurl'] + '/'
+    for image in soup.find_all('img'):
+        src = image.get('src', '')
+        if re.match(r'(https?|data):', src): continue
+        if not (folder/Path(name).parent/unquote(src)).is_file(): yield f'missing picture: {src}'
+    for link in soup.find_all('a', href=True):
+        href = link['href']
+        target, _, anchor = unquote(href).partition('#')
+        if target.startswith(source):
+            problem = source_problem(root, target.removeprefix(source), anchor)
+            if problem: yield f'dead link: {href}: {problem}'
+            continue
+        if target.startswith(site.rstrip('/')):
+            target = target.removeprefix(site.rstrip('/')).lstrip('/') or 'index.html'
+        elif re.match(r'[A-Za-z][A-Za-z0-9+.-]*:', target): continue
+        else:
+            target = os.path.normpath(os.path.join(os.path.dirname(name), target)) if target else name
+        if target not in anchors and not (folder/target).exists():
+            yield f'dead link: {href}: no page or file {target}'
+        elif anchor and anchor not in anchors.get(target, {anchor}):
+            yield f'dead link: {href}: no such anchor'
+
+
+def parsed(path, **options):
+    return BeautifulSoup(path.read_text(encoding='utf-8'), 'html.parser', **options)
+
+
+def names_in(soup):
+    "What a link may point at within a page."
+    return {tag['id'] for tag in soup.find_all(id=True)} | {''}
+
+
+def page_problems(root, out):
+    "What is wrong with the rendered pages in `out`, and with the documents at the top."
+    settings = pages.settings(root)
+    there = {p.relative_to(out).as_posix(): p for p in sorted(out.rglob('*.html'))}
+    soups = {name: parsed(path) for name, path in there.items()}
+    anchors = {name: names_in(soup) for name, soup in soups.items()}
+    wanted = {address(name) for name in notebooks(root)}
+    for name in sorted(wanted - soups.keys()): yield f'{name}: missing page'
+    for name in sorted(soups.keys() - wanted): yield f'{name}: page of no notebook'
+    for name, soup in soups.items():
+        if not soup.title or not soup.h1: yield f'{name}: no title'
+        for problem in text_problems(soup): yield f'{name}: {problem}'
+        for problem in link_problems(name, soup, out, anchors, settings, root):
+            yield f'{name}: {problem}'
+    for document in (name for name in DOCUMENTS if (root/name).exists()):
+        text = (root/document).read_text(encoding='utf-8')
+        html, warnings = pages.pandoc(text, '--to', 'html5', '--mathml', source='gfm')
+        yield from (f'{document}: {warning}' for warning in warnings)
+        soup = BeautifulSoup(html, 'html.parser')
+        own = {document: names_in(soup)}
+        for problem in link_problems(document, soup, root, own, settings, root):
+            yield f'{document}: {problem}'
+
+
+def check(root, rendering=True):
+    "All problems of the documentation of the project in `root`."
+    problems = [p for name, path in notebooks(root).items() for p in output_problems(name, path)]
+    problems += sidebar_problems(root)
+    if rendering: problems += render(root)
+    return problems + [*page_problems(root, root/'_proc/_docs')]
+
+
+if __name__ == '__main__':
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--no-render', action='store_true', help='only check what is there')
+    parser.add_argument('--root', type=Path, default=pages.HERE.parent,
+                        help='folder with settings.ini (default: this checkout)')
+    args = parser.parse_args()
+    if not args.no_render and not shutil.which('quarto'):
+        parser.exit(2, 'docs: quarto is not on the PATH; CONTRIBUTING.md says how to get it\n')
+    found = check(args.root.resolve(), not args.no_render)
+    for problem in found: print(problem)
+    print(f'docs: {len(notebooks(args.root))} pages, {len(found)} problems')
+    sys.exit(bool(found))

@@ -1,0 +1,3 @@
+"What networks cost: parameters, multiply-adds and time, side by side."
+from attnfree.cost.count import *
+from attnfree.cost.gmlp import *
