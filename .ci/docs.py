@@ -25,8 +25,8 @@ FORMULA = re.compile(r'\$\$|\$ [^$]+ \$|\$[^$]*\\[A-Za-z]+[^$]*\$|\\begin\{')  #
 
 def notebooks(root):
     "All notebooks of the site, by their names below `nbs`."
-    paths = (p for p in sorted((root/'nbs').rglob('*.ipynb')) if '.ipynb_checkpoints' not in p.parts)
-    return {p.relative_to(root/'nbs').as_posix(): p for p in paths}
+    return {p.relative_to(root/'nbs').as_posix(): p for p in sorted((root/'nbs').rglob('*.ipynb'))
+            if '.ipynb_checkpoints' not in p.parts}
 
 
 def address(name):
@@ -124,7 +124,7 @@ def link_problems(name, soup, folder, anchors, settings, root):
             target = target.removeprefix(site.rstrip('/')).lstrip('/') or 'index.html'
         elif re.match(r'[A-Za-z][A-Za-z0-9+.-]*:', target): continue
         else:
-            target = os.path.normpath(os.path.join(os.path.dirname(name), target)) if target else name
+            target = os.path.normpath(Path(name).parent/target) if target else name
         if target not in anchors and not (folder/target).exists():
             yield f'dead link: {href}: no page or file {target}'
         elif anchor and anchor not in anchors.get(target, {anchor}):

@@ -1,6 +1,7 @@
-"""Writes `README.md` from `nbs/index.ipynb`, without Quarto; `--check` only compares, and fails where they differ.
+"""Writes `README.md` from `nbs/index.ipynb`, without Quarto; `--check` fails where they differ.
 
-The same notebook gives the same bytes. Pictures are files in `nbs/images/` that the notebook's markdown refers to.
+The same notebook gives the same bytes. Pictures are files in `nbs/images/` that the notebook's
+markdown refers to.
 """
 import argparse, difflib, sys, tempfile
 from pathlib import Path

@@ -46,7 +46,9 @@ class Browser:
         found = []
         for event in self.events:
             params = event.get('params', {})
-            if event['method'] == 'Runtime.exceptionThrown': found.append(params['exceptionDetails']['text'])
+            if event['method'] == 'Runtime.exceptionThrown':
+                details = params['exceptionDetails']
+                found.append(f"{details['text']} {details.get('exception', {}).get('description', '')}")
             elif event['method'] == 'Runtime.consoleAPICalled' and params['type'] == 'error': found.append(str(params['args']))
             elif event['method'] == 'Log.entryAdded' and params['entry']['level'] == 'error':
                 found.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")

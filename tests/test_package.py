@@ -41,7 +41,8 @@ def test_wheel(built):
         names = set(archive.namelist())
         info = next(n.split('/')[0] for n in names if n.endswith('.dist-info/METADATA'))
         metadata, commands = (archive.read(f'{info}/{f}').decode() for f in ('METADATA', 'entry_points.txt'))
-    assert {n for n in names if not n.startswith(info)} == {f'attnfree/{p.name}' for p in (ROOT/'attnfree').glob('*.py')}
+    modules = {p.relative_to(ROOT).as_posix() for p in (ROOT/'attnfree').rglob('*.py')}
+    assert {n for n in names if not n.startswith(info)} == modules
     assert f"\nVersion: {settings()['version']}\n" in metadata and f"\nRequires-Python: >={settings()['min_python']}\n" in metadata
     for command in settings()['console_scripts'].split(): assert command.replace('=', ' = ') in commands
     needed = [line for line in metadata.splitlines() if line.startswith('Requires-Dist: ')]
@@ -51,7 +52,9 @@ def test_wheel(built):
 
 def test_wheel_works_outside_the_checkout(built, tmp_path):
     run(sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps', '--target', tmp_path/'site', built[1])
-    modules = [f'attnfree.{p.stem}' for p in sorted((ROOT/'attnfree').glob('*.py')) if not p.name.startswith('_')]
+    paths = [p.relative_to(ROOT).with_suffix('') for p in sorted((ROOT/'attnfree').rglob('*.py'))]
+    modules = ['.'.join(path.parts) for path in paths if path.name != '_modidx']
+    modules = [name.removesuffix('.__init__') for name in modules]
     script = (f"import importlib, sys; sys.path.insert(0, {str(tmp_path/'site')!r})\n"
               f"for name in {modules!r}: print(importlib.import_module(name).__file__)")
     environment = {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
