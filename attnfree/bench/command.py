@@ -85,8 +85,8 @@ def attnfree_bench(
 ):
     "Time functions side by side and write medians, spread, ratios and conditions to OUT/bench_CASE.csv."
     if list:
-        print(f'{"models":12} {bench_models.__doc__}')
-        for name,build in CASES.items(): print(f'{name:12} {build.__doc__}')
+        print(f'{"models":14} {bench_models.__doc__}')
+        for name,build in CASES.items(): print(f'{name:14} {build.__doc__}')
         return
     also = ['compiled']*compile + ['checkpointing']*checkpointing
     try:

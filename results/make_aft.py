@@ -1,0 +1,324 @@
+r"""Writes the files that nbs/results/02_aft.ipynb reads.
+
+    python results/make_aft.py                 # all, in the project's root
+    python results/make_aft.py digits windows  # only some
+
+| WHAT     | writes                                                     | from                     |
+|----------|------------------------------------------------------------|--------------------------|
+| mixers   | cifar10_2_*.csv of six mixers, cifar10_mixers.csv with the | d_*                      |
+|          | time and memory of a step, measured                        |                          |
+| pictures | cifar10_aft.npz                                            | c_aft_conv, d_aft_full,  |
+|          |                                                            | d_aft_local, cifar10_vit |
+| transfer | cifar10_from_vit.csv: it trains two networks               | cifar10_vit              |
+| memory   | bench_aft_memory.csv, measured                             | none                     |
+| digits   | digits_pixels.csv, digits_completed.npz                    | px_*                     |
+| bytes    | enwik8_aft_local.csv, enwik8_aft_local_eval.csv,           | enwik8                   |
+|          | enwik8_sample.txt                                          |                          |
+| mixing   | enwik8_mixers.csv                                          | mixers, a sweep          |
+| counts   | enwik8_counts.csv                                          | none, but the bytes      |
+| windows  | sweep_windows.csv                                          | windows, a sweep         |
+| lengths  | sweep_lengths.csv                                          | lengths, a sweep         |
+| photos   | cifar10_pixels.csv, cifar10_completed.npz                  | cifar10_pixels           |
+
+What is measured wants the machine for itself. `attnfree_bench --case aft_causal` and
+`--case aft_decode` write bench_aft_causal.csv and bench_aft_decode.csv. The runs are made by these
+commands, with CIFAR-10 and enwik8 in ATTNFREE_DATA.
+
+    for mixer in vit ff aft_full aft_local aft_simple aft_conv; do
+        attnfree_train --recipe cifar10 --model ${mixer}_nano_patch4_32 --epochs 2 \
+            --set precision=bf16 --set threads=1 --out runs/d_$mixer
+    done
+    attnfree_train --recipe cifar10 --model aft_conv_nano_patch4_32 --epochs 3 \
+        --set precision=bf16 --set threads=1 --out runs/c_aft_conv
+    attnfree_train --recipe cifar10 --model vit_nano_patch4_32 \
+        --set precision=bf16 --set threads=1 --out runs/cifar10_vit
+    for mixer in attention aft_full aft_local aft_conv aft_simple gmlp; do
+        for seed in 42 43 44; do
+            attnfree_train --data digits --task pixels --model pixels_${mixer}_micro_8 \
+                --set seed=$seed --out runs/px_${mixer}_$seed
+        done
+    done
+    attnfree_train --data enwik8 --set threads=1 --out runs/enwik8
+    attnfree_sweep --data enwik8 --seeds 42,43,44 \
+        --cases model=lm_{attention,aft_local,aft_simple,gmlp}_mini_256 \
+        --set steps=600 --set train_examples=1600 --set valid_examples=400 \
+        --set precision=bf16 --set threads=1 --out runs/mixers
+    attnfree_sweep --data digits --task pixels --seeds 42,43,44 \
+        --cases mixer=window={1,2,4,8,16,24,32,64} mixer=window=24,rank=none --out runs/windows
+    attnfree_sweep --data enwik8 --seeds 42,43 \
+        --cases "size=64 bs=64 train_examples=6400 valid_examples=1600" \
+            "size=128 bs=32 train_examples=3200 valid_examples=800" \
+            "size=256 bs=16 train_examples=1600 valid_examples=400" \
+            "size=512 bs=8 train_examples=800 valid_examples=200" \
+            "size=1024 bs=4 train_examples=400 valid_examples=100" \
+        --set steps=300 --set precision=bf16 --set threads=1 --out runs/lengths
+    attnfree_train --data cifar10 --task pixels --every 50 --set mixer=window=128 --set bs=4 \
+        --set steps=1000 --set warmup_steps=100 --set train_examples=400 --set valid_examples=32 \
+        --set precision=bf16 --set threads=1 --out runs/cifar10_pixels
+"""
+from making import copy_metrics, main
+
+MIXERS = ['vit', 'ff', 'aft_full', 'aft_local', 'aft_simple', 'aft_conv']
+PIXEL_MIXERS = ['attention', 'aft_full', 'aft_local', 'aft_conv', 'aft_simple', 'gmlp']
+BYTE_MIXERS = ['attention', 'aft_local', 'aft_simple', 'gmlp']
+SEEDS = [42, 43, 44]
+# The cases of the sweeps; texts of another length, with as many bytes in a batch.
+MIXING = [f'model=lm_{mixer}_mini_256' for mixer in BYTE_MIXERS]
+WINDOWS = [f'mixer=window={window}' for window in (1, 2, 4, 8, 16, 24, 32, 64, '24,rank=none')]
+LENGTHS = [f'size={n} bs={4096//n} train_examples={409600//n} valid_examples={102400//n}'
+           for n in (64, 128, 256, 512, 1024)]
+
+FAST = '--set precision=bf16 --set threads=1'
+CIFAR10 = f'attnfree_train --recipe cifar10 --model {{}}_nano_patch4_32 {{}}{FAST}'
+COMMANDS = {
+    **{f'd_{mixer}': CIFAR10.format(mixer, '--epochs 2 ') for mixer in MIXERS},
+    'c_aft_conv': CIFAR10.format('aft_conv', '--epochs 3 '),
+    'cifar10_vit': CIFAR10.format('vit', ''),
+    **{f'px_{mixer}_{seed}': 'attnfree_train --data digits --task pixels '
+                             f'--model pixels_{mixer}_micro_8 --set seed={seed}'
+       for mixer in PIXEL_MIXERS for seed in SEEDS},
+    'enwik8': 'attnfree_train --data enwik8 --set threads=1',
+    'mixers': f'attnfree_sweep --data enwik8 --seeds 42,43,44 --cases {" ".join(MIXING)} --set '
+              f'steps=600 --set train_examples=1600 --set valid_examples=400 {FAST}',
+    'windows': 'attnfree_sweep --data digits --task pixels --seeds 42,43,44 '
+               f'--cases {" ".join(WINDOWS)}',
+    'lengths': 'attnfree_sweep --data enwik8 --seeds 42,43 --cases '
+               + ' '.join(f'"{case}"' for case in LENGTHS) + f' --set steps=300 {FAST}',
+    'cifar10_pixels': 'attnfree_train --data cifar10 --task pixels --every 50 --set '
+                      'mixer=window=128 --set bs=4 --set steps=1000 --set warmup_steps=100 '
+                      f'--set train_examples=400 --set valid_examples=32 {FAST}'}
+
+
+def sweep_runs(sweep, cases, seeds):
+    "The folders of a sweep's runs, below that of all runs."
+    return [f"{sweep}/{case.replace(' ', '_')}_{seed}" for case in cases for seed in seeds]
+
+
+def joined(runs, columns):
+    "One table of the metrics of `runs`, `(folder, mixer, seed)`, with four decimals."
+    import pandas as pd
+    tables = [pd.read_csv(folder/'metrics.csv').assign(mixer=mixer, seed=seed)
+              for folder, mixer, seed in runs]
+    return pd.concat(tables)[['mixer', 'seed', 'epoch', *columns]].round(4)
+
+
+def step_times():
+    "Milliseconds of a training step on 128 images of CIFAR-10's size, by mixer."
+    import torch
+    from attnfree.cost import compare, training_step
+    from attnfree.vision import create_model
+    torch.set_num_threads(2)
+    steps = {}
+    for mixer in MIXERS:
+        model = create_model(f'{mixer}_nano_patch4_32', num_classes=10)
+        images, labels = torch.randn(128, 3, 32, 32), torch.randint(10, (128,))
+        steps[mixer] = training_step(model, images, labels)
+    return compare(steps, repeats=8).ms.round()
+
+
+def mixers(runs, out):
+    "Metrics of all mixers on CIFAR-10, and a table with the time and memory of a training step."
+    import pandas as pd
+    from attnfree.bench import peak_memory
+    rows, files = [], []
+    for mixer in MIXERS:
+        files.append(copy_metrics(runs/f'd_{mixer}', out/f'cifar10_2_{mixer}.csv'))
+        metrics = pd.read_csv(out/files[-1])
+        memory = peak_memory(f'attnfree_{mixer}_nano_patch4_32', work='training step', batch=128)
+        rows.append({'mixer': mixer, 'accuracy after 1': metrics.accuracy[0],
+                     'after 2': metrics.accuracy[1], 'validation loss': metrics.valid_loss[1],
+                     'peak MB': round(memory)})
+    table = pd.DataFrame(rows).assign(**{'ms a step': step_times().values})
+    table.round(4).to_csv(out/'cifar10_mixers.csv', index=False)
+    return [*files, 'cifar10_mixers.csv']
+
+
+def pictures(runs, out):
+    "Store what is drawn: kernels, biases, keys of four test images, and the ViT's attention."
+    import numpy as np, torch
+    from attnfree.data import create_dls
+    from attnfree.learner import load
+    from attnfree.visualise import key_maps, relative_attention, spatial_weights
+    images = create_dls('cifar10', bs=64).valid.one_batch()[0].as_subclass(torch.Tensor)
+    conv, full, local, vit = (load(runs/name)[0] for name in MAKERS['pictures'][1])
+    attention = np.mean([relative_attention(vit, part) for part in images.split(16)], axis=0)
+    shown = images[[0, 1, 3, 8]]
+    stored = dict(kernels=spatial_weights(conv), full=spatial_weights(full),
+                  local=spatial_weights(local), attention=attention,
+                  keys=key_maps(conv, shown)[:,:,:12], images=shown.numpy())
+    stored = {name: array.astype(np.float32) for name, array in stored.items()}
+    np.savez_compressed(out/'cifar10_aft.npz', **stored)
+    return ['cifar10_aft.npz']
+
+
+def trained_once(model, settings):
+    "Accuracy of `model` before training on CIFAR-10 and after, with the steps, as a dictionary."
+    from attnfree.data import create_dls
+    from attnfree.learner import attnfree_learner, fit_recipe
+    dls = create_dls('cifar10', bs=128, seed=42, augment=settings['augment'])
+    learn = attnfree_learner(dls, model, settings)
+    with learn.no_bar(), learn.no_logging():
+        before = learn.validate()
+        fit_recipe(learn, settings)
+    final = learn.recorder.values[-1]
+    return dict(steps=len(learn.recorder.losses), before=before[1], loss=final[1],
+                accuracy=final[2])
+
+
+def transfer(runs, out):
+    "Train AFT-conv for an epoch, from the ViT's weights and from scratch; a table of both."
+    import pandas as pd
+    from attnfree.convert import from_transformer
+    from attnfree.loader import seed_all
+    from attnfree.recipes import recipe
+    from attnfree.vision import create_model
+    settings = recipe('cifar10', epochs=1, warmup_epochs=0, warmup_steps=40, precision='bf16',
+                      threads=1)
+    vit, name = runs/'cifar10_vit'/'model.safetensors', 'aft_conv_nano_patch4_32'
+    starts = {'from the ViT': lambda: from_transformer(vit, name),
+              'from scratch': lambda: create_model(name, num_classes=10)}
+    rows = []
+    for start, build in starts.items():
+        seed_all(42)
+        rows.append(dict(start=start, **trained_once(build(), settings)))
+    pd.DataFrame(rows).round(4).to_csv(out/'cifar10_from_vit.csv', index=False)
+    return ['cifar10_from_vit.csv']
+
+
+def memory(runs, out, lengths=(2048, 4096, 8192, 16384)):
+    "Measure the peak memory of causal means, forward and backward, each in a fresh process."
+    import pandas as pd, torch
+    from attnfree.bench import in_fresh_process
+    torch.set_num_threads(2)
+    count, rows = "__import__('attnfree.cost.count').cost.count", []
+    for n in lengths:
+        for code in ('attention', 'AFT-simple, causal', 'AFT-local 32, causal'):
+            codes = f'{count}._operator_case({n}, 256, 1, {count}._causal_codes({n}))'
+            grown = in_fresh_process(f'peak_growth(lambda: {codes}[{code!r}])')
+            rows.append({'code': code, 'tokens': n, 'MB': round(grown, 1),
+                         'multiples of k': round(grown*1e6/(n*256*4), 1)})
+    pd.DataFrame(rows).to_csv(out/'bench_aft_memory.csv', index=False)
+    return ['bench_aft_memory.csv']
+
+
+def completed(run, images, **how):
+    "Images whose upper halves are kept and whose lower halves the network of a run draws."
+    import numpy as np
+    from attnfree.generate import complete
+    from attnfree.learner import load
+    return complete(load(run)[0], images, 0.5, seed=0, **how).numpy().astype(np.uint8)
+
+
+def digits(runs, out):
+    "Metrics of all mixers on digits pixel by pixel, and ten images completed by three of them."
+    import numpy as np, torch
+    from attnfree.data import digits_pixels
+    which = [(runs/f'px_{mixer}_{seed}', mixer, seed) for mixer in PIXEL_MIXERS for seed in SEEDS]
+    table = joined(which, ['train_loss', 'valid_loss', 'bits_per_dim'])
+    table.to_csv(out/'digits_pixels.csv', index=False)
+    held = torch.from_numpy(digits_pixels(bs=1).valid_ds.images[:10].astype('int64'))
+    made = {mixer: completed(runs/f'px_{mixer}_42', held, temperature=0.7)
+            for mixer in ('attention', 'aft_local', 'gmlp')}
+    np.savez_compressed(out/'digits_completed.npz', images=held.numpy().astype(np.uint8), **made)
+    return ['digits_pixels.csv', 'digits_completed.npz']
+
+
+def bits_per_byte(run, **options):
+    "What `attnfree_eval` says of a run, with its options."
+    import tempfile
+    from pathlib import Path
+    import pandas as pd
+    from attnfree.evaluate import attnfree_eval
+    with tempfile.TemporaryDirectory() as folder:
+        attnfree_eval(str(run), out=folder, **options)
+        return pd.read_csv(Path(folder)/'eval.csv').bits_per_byte[0]
+
+
+def bytes_of_wikipedia(runs, out):
+    "Metrics of AFT-local on bytes, its bits by part and stride, and a text that it writes."
+    import contextlib, io
+    import pandas as pd
+    from attnfree.generate import attnfree_generate
+    run, rows = runs/'enwik8', []
+    for part, stride in (('valid', None), ('test', None), ('test', 64)):
+        bits = bits_per_byte(run, split=part, stride=stride)
+        rows.append(dict(part=part, stride=stride or 256, bits_per_byte=bits))
+    pd.DataFrame(rows).round(4).to_csv(out/'enwik8_aft_local_eval.csv', index=False)
+    with contextlib.redirect_stdout(io.StringIO()) as text:
+        attnfree_generate(str(run), prompt='The history of ', tokens=600, temperature=0.7, seed=1)
+    (out/'enwik8_sample.txt').write_text(text.getvalue())
+    return [copy_metrics(run, out/'enwik8_aft_local.csv'), 'enwik8_aft_local_eval.csv',
+            'enwik8_sample.txt']
+
+
+def mixing(runs, out):
+    "Metrics of four mixers on bytes."
+    which = [(runs/'mixers'/f'model=lm_{mixer}_mini_256_{seed}', mixer, seed)
+             for mixer in BYTE_MIXERS for seed in SEEDS]
+    table = joined(which, ['train_loss', 'valid_loss', 'bits_per_byte'])
+    table.to_csv(out/'enwik8_mixers.csv', index=False)
+    return ['enwik8_mixers.csv']
+
+
+def counts(runs, out):
+    "Bits per byte of the validation part by how often each byte is, and each after each."
+    import numpy as np, pandas as pd
+    from attnfree.data import enwik8
+    parts = [np.fromfile(items.file, dtype=np.uint8)[items.begin:items.end]
+             for items in (loader.dataset for loader in enwik8(bs=1).loaders[:2])]
+    pairs = np.full((256, 256), 0.01)  # so that no pair costs infinitely many bits
+    np.add.at(pairs, (parts[0][:-1], parts[0][1:]), 1)
+    alone, after = pairs.sum(axis=0)/pairs.sum(), pairs/pairs.sum(axis=1, keepdims=True)
+    before, byte = parts[1][:-1], parts[1][1:]
+    bits = {'how frequent each byte is': -np.log2(alone[byte]).mean(),
+            'how frequent each is after each': -np.log2(after[before, byte]).mean()}
+    table = pd.DataFrame(dict(known=list(bits), bits_per_byte=list(bits.values())))
+    table.round(3).to_csv(out/'enwik8_counts.csv', index=False)
+    return ['enwik8_counts.csv']
+
+
+def sweep(runs, out, name):
+    "The table of a sweep, with four decimals."
+    import pandas as pd
+    pd.read_csv(runs/name/'sweep.csv').round(4).to_csv(out/f'sweep_{name}.csv', index=False)
+    return [f'sweep_{name}.csv']
+
+
+def windows(runs, out):
+    "The table of AFT-local's windows."
+    return sweep(runs, out, 'windows')
+
+
+def lengths(runs, out):
+    "The table of the lengths of texts."
+    return sweep(runs, out, 'lengths')
+
+
+def photos(runs, out):
+    "Metrics of the network for CIFAR-10's sub-pixels, and six images that it completes, twice."
+    import numpy as np, pandas as pd, torch
+    from attnfree.data import cifar10_pixels
+    run = runs/'cifar10_pixels'
+    held = torch.from_numpy(cifar10_pixels(bs=1).valid_ds.images[:6].astype('int64'))
+    made = {name: completed(run, held, temperature=temperature)
+            for name, temperature in (('hot', 1.0), ('cool', 0.5))}
+    np.savez_compressed(out/'cifar10_completed.npz', images=held.numpy().astype(np.uint8), **made)
+    metrics = pd.read_csv(run/'metrics.csv').round(4)
+    metrics.to_csv(out/'cifar10_pixels.csv', index=False)
+    return ['cifar10_pixels.csv', 'cifar10_completed.npz']
+
+
+MAKERS = {
+    'mixers': (mixers, [f'd_{mixer}' for mixer in MIXERS]),
+    'pictures': (pictures, ['c_aft_conv', 'd_aft_full', 'd_aft_local', 'cifar10_vit']),
+    'transfer': (transfer, ['cifar10_vit']),
+    'memory': (memory, []),
+    'digits': (digits, [f'px_{mixer}_{seed}' for mixer in PIXEL_MIXERS for seed in SEEDS]),
+    'bytes': (bytes_of_wikipedia, ['enwik8']),
+    'mixing': (mixing, sweep_runs('mixers', MIXING, SEEDS)),
+    'counts': (counts, []),
+    'windows': (windows, sweep_runs('windows', WINDOWS, SEEDS)),
+    'lengths': (lengths, sweep_runs('lengths', LENGTHS, SEEDS[:2])),
+    'photos': (photos, ['cifar10_pixels'])}
+
+if __name__ == '__main__': main(__doc__, MAKERS, COMMANDS)
