@@ -18,7 +18,8 @@ from torch import nn,Tensor
 from safetensors.torch import load_file
 from .attention import Attention
 from .backbone import Backbone
-from .vision import MODELS,SIZES,create_model,model_names,vision_model
+from .families import NETWORKS
+from .vision import MODELS,SIZES,create_model,model_names
 
 # %% ../nbs/models/04_convert.ipynb #a0261257
 def join_positions(
@@ -166,8 +167,7 @@ def from_weights(
     source,name = identify(state)
     if name is None: raise ValueError(f"no model is known for weights with the names {', '.join(list(state)[:3])}, ... {_seems(state)} Build one and use load_weights(model, weights).")
     converted = convert_state(state, source)
-    family,size = next(model for model in MODELS if name == '_'.join(model))
-    model = vision_model(family, size, img_size=img_size, in_chans=converted['stem.proj.weight'].shape[1],
+    model = create_model(name, img_size=img_size, in_chans=converted['stem.proj.weight'].shape[1],
                          num_classes=_classes(state), global_pool=global_pool)
     return load_weights(model, state, source)
 

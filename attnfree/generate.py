@@ -16,7 +16,6 @@ from fastcore.script import call_parse
 from matplotlib.figure import Figure
 from torch import Tensor,nn
 from .data.sequences import SEQUENCES
-from .language import task_of
 from .learner import load
 
 # %% ../nbs/commands/02_generate.ipynb #0d1b02ad
@@ -162,7 +161,8 @@ def attnfree_generate(
     try:
         model,config = load(run, weights)
         name = config['model']['name']
-        if task_of(name) == 'lm': _write(model, prompt, tokens, **how)
-        elif task_of(name) == 'pixels': print(f"completed images are in {_complete_run(run, model, config, path, images, keep, **how)}")
+        unit = config['data'].get('unit')
+        if unit == 'byte': _write(model, prompt, tokens, **how)
+        elif unit == 'dim': print(f"completed images are in {_complete_run(run, model, config, path, images, keep, **how)}")
         else: raise ValueError(f"run={run!r} holds a {name}, which does not go on with a sequence: take a run of attnfree_train with task lm or pixels")
     except (ValueError, OSError) as error: raise SystemExit(f"attnfree_generate: {error}")

@@ -28,7 +28,8 @@ from .callbacks.less_attention import DiagonalityLoss
 from .data.images import Fit,open_image
 from .data.texts import MaskedItems,TextItems
 from .data.sequences import SequenceItems
-from .language import create_model as create_language_model,model_names as language_model_names
+from .families import family_of
+from .language import create_model as create_language_model
 from .optimiser import PartsAdamW,parameter_groups,warmup_schedule
 from .processes import ManyProcesses,rank_and_world
 from .recipes import FIELDS,recipe as settings_of
@@ -162,7 +163,7 @@ def build_model(
     arguments:dict, # `name` and what create_model of that name's module takes; for texts also `head`, 'classes' or 'span', and `num_classes`
 )->nn.Module:       # The network, freshly initialised
     "The vision or language model of a run's configuration."
-    if arguments['name'] not in language_model_names(): return create_model(**arguments)
+    if family_of(arguments['name']).inputs == 'images': return create_model(**arguments)
     shell = {name: value for name,value in arguments.items() if name not in ('head', 'num_classes')}
     model = create_language_model(**shell)
     if arguments.get('head') is None: return model

@@ -12,8 +12,8 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 import pandas as pd
-from .language import model_names as language_model_names
-from .vision import model_names
+import attnfree.language,attnfree.vision # register all networks
+from .families import NETWORKS
 
 # %% ../nbs/learning/01_recipes.ipynb #676fb0f1
 TASKS = {'digits': ('classification', 'pixels'), 'cifar10': ('classification', 'pixels'), 'imagenet': ('classification',),
@@ -311,7 +311,7 @@ def recipe_table(
     for field in fields: _known('field', field, FIELDS)
     rows = {name: recipe(name) for name in names}
     table = pd.DataFrame({name: [row[field] for field in fields] for name,row in rows.items()}, index=fields, dtype=object).T
-    table.insert(0, 'status', ['ready' if row['model'] in (*model_names(), *language_model_names()) else 'announced' for row in rows.values()])
+    table.insert(0, 'status', ['ready' if row['model'] in NETWORKS else 'announced' for row in rows.values()])
     return table
 
 def recipe_sources(

@@ -21,7 +21,7 @@ from fastcore.script import call_parse
 from .backbone import Backbone
 from .aft.conv import AFTConv
 from .text.tokens import load_tokenizer
-from .language import model_names as language_model_names,task_of
+from .families import family_of
 from .visualise.weights import (plot_curves,plot_hidden_filters,plot_influence,plot_reach,
                                         plot_spatial_weights)
 from .visualise.aft import has_kernels,plot_kernels,plot_keys
@@ -101,7 +101,7 @@ def _watchers(log, run):
 def _plan(dls, settings):
     "What is kept of the data, and the arguments of the network; raises `ValueError` if they are not for the same."
     name,kind = settings['model'],_kind(dls)
-    suits = 'images' if name not in language_model_names() else 'texts' if task_of(name) == 'mlm' else 'sequences'
+    suits = family_of(name).inputs
     if suits != kind: raise ValueError(f"model={name!r} is a network for {suits}, but data={settings['data']!r} holds {kind}: take one of attnfree.{'vision' if kind == 'images' else 'language'}.model_names()")
     mixer = {} if settings['mixer'] is None else dict(mixer=settings['mixer'])
     if kind == 'images':
