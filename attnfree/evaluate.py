@@ -27,7 +27,7 @@ from .data.texts import text_config
 from .data.sequences import SEQUENCES,sequence_config
 from .learner import attnfree_learner,image_tensor,load,predict,read_config
 from .recipes import TASKS
-from .train import option
+from .train import import_all,option
 from .visualise.weights import plot_curves
 
 # %% ../nbs/commands/01_evaluate.ipynb #18410967
@@ -188,9 +188,11 @@ def attnfree_eval(
     examples:int=None,   # Judge so many, evenly spaced over the held-out ones; by default all
     out:str=None,        # Folder for eval.csv and confusion.png; by default the run's
     skip_bad:bool=False, # Leave out what cannot be read, and count it
+    imports:option('A Python file or module that registers networks of your own; repeat for more', str, action='append')=None,
 ):
     "Evaluate a run on held-out images: accuracy, top-5 accuracy, loss, each class, confusions; or on held-out texts: loss and metrics; or on sequences: bits."
     try:
+        import_all(imports)
         if examples is not None and examples < 1: raise ValueError(f"examples={examples} must be at least 1, or left out for all")
         model,config = load(run, 'best' if best else 'model')
         kind = _kind(config)
@@ -295,9 +297,11 @@ def attnfree_predict(
     top:int=5,                                              # How many classes are named
     out:str=None,                                           # Folder for the pictures, or a file for one; by default predictions in the run's folder
     best:bool=False,                                        # Take the weights of the best epoch, not of the last
+    imports:option('A Python file or module that registers networks of your own; repeat for more', str, action='append')=None,
 ):
     "Name the most probable classes of images, and draw on which patches the first of them rests."
     try:
+        import_all(imports)
         if top < 1: raise ValueError(f"top={top} must be at least 1")
         for image in images:
             if not Path(image).is_file(): raise FileNotFoundError(f"image {image!r} is {'a folder' if Path(image).is_dir() else 'not there'}: name image files")

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from torch import Tensor,nn
 from .data.sequences import SEQUENCES
 from .learner import load
+from .train import import_all,option
 
 # %% ../nbs/commands/02_generate.ipynb #0d1b02ad
 def _check_choice(temperature, top_k, top_p):
@@ -155,10 +156,12 @@ def attnfree_generate(
     keep:float=0.5,      # Share of their rows that is kept
     path:str=None,       # Folder with the images; by default where the run had them
     weights:str='model', # model for the weights at the end, best for those of the best epoch
+    imports:option('A Python file or module that registers networks of your own; repeat for more', str, action='append')=None,
 ):
     "Go on with a text, or complete images."
     how = dict(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     try:
+        import_all(imports)
         model,config = load(run, weights)
         name = config['model']['name']
         unit = config['data'].get('unit')

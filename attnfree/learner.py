@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['full_settings', 'attnfree_learner', 'recipe_schedule', 'fit_recipe', 'new_run', 'save_run', 'read_config',
-           'build_model', 'load', 'image_tensor', 'predict']
+           'check_imports', 'build_model', 'load', 'image_tensor', 'predict']
 
 # %% ../nbs/learning/03_learner.ipynb #9ff31460
 import json,math
@@ -28,7 +28,7 @@ from .callbacks.less_attention import DiagonalityLoss
 from .data.images import Fit,open_image
 from .data.texts import MaskedItems,TextItems
 from .data.sequences import SequenceItems
-from .families import family_of
+from .families import NETWORKS,family_of
 from .language import create_model as create_language_model
 from .optimiser import PartsAdamW,parameter_groups,warmup_schedule
 from .processes import ManyProcesses,rank_and_world
@@ -159,6 +159,17 @@ def read_config(
     if not {'model', 'data'} <= config.keys(): raise ValueError(f"{str(file)!r} has no model and data, so it is not the configuration of a run")
     return config
 
+def check_imports(
+    config:dict, # Configuration of a run
+)->None:
+    "Raise `ValueError`, with what to do, if the run's network was registered by a file that is not imported."
+    name,files = config['model']['name'],(config.get('source') or {}).get('imports')
+    if not files or name in NETWORKS: return
+    calls = '; '.join(f'import_file({file!r})' for file in files)
+    raise ValueError(f"the run's network {name!r} was registered by {', '.join(files)}, which is not "
+                     f"imported: add {' '.join(f'--import {file}' for file in files)} to the command, "
+                     f"or in Python: from attnfree.families import import_file; {calls}")
+
 def build_model(
     arguments:dict, # `name` and what create_model of that name's module takes; for texts also `head`, 'classes' or 'span', and `num_classes`
 )->nn.Module:       # The network, freshly initialised
@@ -178,6 +189,7 @@ def load(
     config,file = read_config(run),Path(run).expanduser()/f'{weights}.safetensors'
     if not file.exists(): raise FileNotFoundError(f"run={str(run)!r} holds no {file.name}: it did not come to its end. Go on with attnfree_train --resume --out {run}"
                                                   + (", or take load(run, 'best')" if (file.parent/'best.safetensors').exists() else ''))
+    check_imports(config)
     model = build_model(config['model'])
     try: model.load_state_dict(load_file(file))
     except (SafetensorError, RuntimeError) as e: raise ValueError(f"{str(file)!r} does not hold the weights of {config['model']['name']}: {str(e).splitlines()[0]}") from e

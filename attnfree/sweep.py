@@ -16,7 +16,7 @@ from fastcore.script import call_parse
 from .callbacks.training import write_whole
 from .recipes import default_recipe,parse_settings,recipe as settings_of
 from .learner import build_model,full_settings,read_config
-from .train import attnfree_train,option
+from .train import attnfree_train,import_all,option
 
 # %% ../nbs/commands/03_sweep.ipynb #48da9723
 def sweep_table(
@@ -133,7 +133,7 @@ def _report(out, runs, metric):
     plot_sweep(table, metric).savefig(out/'sweep.png', dpi=150)
     return metric,means
 
-def _sweep(plan, recipe, path, workers, out, metric):
+def _sweep(plan, recipe, path, workers, out, metric, imports):
     "Train what is not trained yet; returns what _report does for all runs, and the messages of those that failed."
     where,threads,found,failed = str(Path(path).expanduser().resolve()) if path else None,torch.get_num_threads(),None,{}
     done = {name: _finished(out/name, settings, where) for name,(_,_,settings) in plan.items()}
@@ -143,7 +143,7 @@ def _sweep(plan, recipe, path, workers, out, metric):
         print(f"\n[{i+1}/{len(plan)}] {name}{': already trained' if done[name] else ''}", flush=True)
         if done[name]: continue
         begun = (out/name/'config.json').exists()
-        try: attnfree_train(path=path, workers=workers, out=str(out/name), **(dict(resume=True) if begun else dict(recipe=recipe, set=texts)))
+        try: attnfree_train(path=path, workers=workers, out=str(out/name), imports=imports, **(dict(resume=True) if begun else dict(recipe=recipe, set=texts)))
         except SystemExit as stop:
             if not isinstance(stop.code, str): # a signal
                 print("The same attnfree_sweep goes on with this run and with those behind it")
@@ -168,9 +168,11 @@ def attnfree_sweep(
     out:str=None,      # Folder for the runs, the table and the picture; that of an earlier sweep to go on with it
     metric:str=None,   # Column of the table that is drawn; by default the first that is not a loss
     workers:int=0,     # Processes that load data
+    imports:option('A Python file or module that registers networks of your own; repeat for more', str, action='append')=None,
 ):
     "Train several cases with several seeds, one run after another; leave the runs, a table and a picture."
     try:
+        import_all(imports)
         if not cases: raise ValueError("cases is empty: name at least one, such as --cases mixer=window=8 mixer=window=16")
         if out is None: raise ValueError("out is needed, a folder for the runs: --out windows")
         if int(os.environ.get('WORLD_SIZE', 1)) > 1: raise ValueError("a sweep is one process: use attnfree_train for runs over several")
@@ -178,7 +180,7 @@ def attnfree_sweep(
         recipe,out = recipe or default_recipe(data or 'digits', task),Path(out).expanduser()
         plan = _plan(cases, _seeds(seeds), set or [], recipe)
         out.mkdir(parents=True, exist_ok=True)
-        found,failed = _sweep(plan, recipe, path, workers, out, metric)
+        found,failed = _sweep(plan, recipe, path, workers, out, metric, imports)
     except (ValueError, OSError) as error: raise SystemExit(f"attnfree_sweep: {error}")
     if found: print(f"\n{found[0]}\n{found[1].to_string(float_format='{:.4f}'.format)}\n\nThe runs are in {out}; the table is {out/'sweep.csv'}, drawn in {out/'sweep.png'}")
     if failed: raise SystemExit("attnfree_sweep: " + '\n'.join(f"{name} failed: {why}" for name,why in failed.items()) + "\nThe same command tries them again")

@@ -14,6 +14,7 @@ from ..cost.count import (aft_case,aft_causal_case,aft_decode_case,aft_lookup_ca
                                  aft_vision_case,attention_case,compare,ff_case,_machine,_nearest,
                                  _threads)
 from ..cost.gmlp import gmlp_case,gmlp_parts_case,toeplitz_case
+from ..train import import_all,option
 from .models import bench_models,plot_models
 from .less_attention import lavit_case,less_attention_case
 from .sequences import (constant_time_case,generation_case,long_text_case,
@@ -82,6 +83,7 @@ def attnfree_bench(
     batch:int=16,                     # Images at once
     out:str='results',                # Folder for bench_CASE.csv and bench_models.png, or the csv file
     list:bool=False,                  # Show the names of the cases and stop
+    imports:option('A Python file or module that registers networks of your own; repeat for more', str, action='append')=None,
 ):
     "Time functions side by side and write medians, spread, ratios and conditions to OUT/bench_CASE.csv."
     if list:
@@ -90,6 +92,7 @@ def attnfree_bench(
         return
     also = ['compiled']*compile + ['checkpointing']*checkpointing
     try:
+        import_all(imports)
         with _threads(threads):
             if case == 'models': table = bench_models(models.split(','), repeats, batch, precision.split(','), also, memory, device, size)
             else: table = memory_bench(case, threads, batch) if memory else bench(case, repeats, threads, batch)

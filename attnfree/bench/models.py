@@ -14,6 +14,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt,pandas as pd,torch
 from fastcore.meta import delegates
+from ..families import IMPORTED
 from ..cost.count import _machine,_model,_nearest,compare,cost_table,inference,training_step
 
 # %% ../../nbs/bench/00_models.ipynb #eafb74ac
@@ -67,7 +68,11 @@ def in_fresh_process(
     expression:str, # Python for a number; it may use torch and what this notebook exports
 )->float:           # That number
     "Evaluate `expression` in a new process, with as many threads as here and an allocator that gives back what is freed."
-    program = f'import torch; from attnfree.bench import *; torch.set_num_threads({torch.get_num_threads()}); print({expression})'
+    lines = ['import torch', 'from attnfree.bench import *',
+             'from attnfree.families import import_file',
+             *(f'import_file({name!r})' for name in IMPORTED),
+             f'torch.set_num_threads({torch.get_num_threads()})', f'print({expression})']
+    program = '; '.join(lines)
     done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, env={**os.environ, 'MALLOC_MMAP_THRESHOLD_': '131072'})
     if done.returncode: raise RuntimeError(f"expression={expression!r} ended with {done.returncode}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
     return float(done.stdout.split()[-1])
