@@ -14,6 +14,7 @@ from ..cost.count import (aft_case,aft_causal_case,aft_decode_case,aft_lookup_ca
                                  aft_vision_case,attention_case,compare,ff_case,_machine,_nearest,
                                  _threads)
 from ..cost.gmlp import gmlp_case,gmlp_parts_case,toeplitz_case
+from ..learner import learner_case
 from ..train import import_all,option
 from .models import bench_models,plot_models
 from .less_attention import lavit_case,less_attention_case
@@ -25,7 +26,7 @@ CASES = dict(ff=ff_case, attention=attention_case, aft=aft_case, aft_causal=aft_
              aft_vision=aft_vision_case, aft_lookup=aft_lookup_case, aft_decode=aft_decode_case,
              gmlp_parts=gmlp_parts_case, gmlp=gmlp_case, toeplitz=toeplitz_case,
              less_attention=less_attention_case, lavit=lavit_case, generation=generation_case,
-             constant_time=constant_time_case, long_text=long_text_case)
+             constant_time=constant_time_case, long_text=long_text_case, learner=learner_case)
 
 def bench(
     case:str,       # Name in CASES

@@ -1,0 +1,200 @@
+r"""Writes the pictures and tables of real data that notebooks show, so that these need no data.
+
+    python results/make_data_pictures.py --data DIR             # all, in the project's root
+    python results/make_data_pictures.py cifar10 --data DIR     # only what is made from CIFAR-10
+
+| WHAT       | writes                                                | shown in nbs/              |
+|------------|-------------------------------------------------------|----------------------------|
+| cifar10    | cifar10_training.png, cifar10_sequences.png           | data/images, data/sequences|
+| imagenette | imagenette_training.png                               | data/images                |
+| texts      | text_batches.png                                      | data/texts                 |
+| enwik8     | enwik8_window.csv                                     | data/sequences             |
+| tables     | sentence_lengths.csv, squad_windows.csv               | text/objectives            |
+| dense      | photographs_found.png                                 | models/dense               |
+
+DIR holds cifar-10-batches-py/, imagenette-subset/, SST-2/, MNLI/, SQuAD/ and
+enwik8-first-4150000.xz. Pictures go to nbs/images/, tables to results/. What a notebook defines
+already is taken from its cells. Nothing heavy is imported here, so that `--help` comes at once.
+"""
+import argparse, os, sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NEEDED = {'cifar10': ['cifar-10-batches-py'], 'imagenette': ['imagenette-subset'],
+          'texts': ['SST-2', 'MNLI', 'SQuAD'], 'enwik8': ['enwik8-first-4150000.xz'],
+          'tables': ['SST-2', 'MNLI', 'SQuAD'], 'dense': ['imagenette-subset']}
+
+
+def definitions(name, module):
+    "What the cells of the notebook `name` import and define for themselves, on top of `module`."
+    import ast, importlib, json
+    cells = json.loads((ROOT/'nbs'/f'{name}.ipynb').read_text(encoding='utf-8'))['cells']
+    names = dict(vars(importlib.import_module(module)))
+    for cell in cells:
+        source = ''.join(cell['source'])
+        if cell['cell_type'] != 'code' or source.startswith(('#| export', '#| hide')): continue
+        wanted = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+        body = [node for node in ast.parse(source).body if isinstance(node, wanted)]
+        exec(compile(ast.Module(body, type_ignores=[]), name, 'exec'), names)
+    return names
+
+
+def save(out, name):
+    "Write the current figure to a small file, and return its name."
+    import io
+    import matplotlib.pyplot as plt
+    from PIL import Image
+    drawn = io.BytesIO()
+    plt.savefig(drawn, dpi=100, bbox_inches='tight')
+    plt.close()
+    (out/'nbs/images').mkdir(parents=True, exist_ok=True)
+    Image.open(drawn).convert('RGB').save(out/'nbs/images'/name, optimize=True)
+    return f'nbs/images/{name}'
+
+
+def write(out, name, table, **options):
+    "Write a table, and return its name."
+    (out/'results').mkdir(parents=True, exist_ok=True)
+    table.to_csv(out/'results'/name, **options)
+    return f'results/{name}'
+
+
+def cifar10(data, out):
+    "Training images of CIFAR-10: a batch, and some of them twice as the rows of a sequence."
+    import matplotlib.pyplot as plt, numpy as np
+    from fastai.torch_core import set_seed
+    from attnfree.data import PixelItems, cifar10, cifar10_pixels
+    set_seed(42)
+    cifar10(data).show_batch(max_n=16, nrows=2, figsize=(11, 3.2))
+    batch = save(out, 'cifar10_training.png')
+
+    trained = cifar10_pixels(data, bs=4).train_ds
+    plain = PixelItems(trained.images, 256)
+    np.random.seed(3)
+    figure, axes = plt.subplots(3, 6, figsize=(8, 4.2), layout='constrained')
+    for i, column in enumerate(axes.T):
+        for ax, items in zip(column, (plain, trained, trained)):
+            ax.imshow(items[i][1].reshape(32, 32, 3))
+            ax.set(xticks=[], yticks=[])
+    for ax, name in zip(axes[:,0], ('original', 'once', 'again')): ax.set_ylabel(name)
+    figure.suptitle('CIFAR-10: mirrored or not, up to 10 of 255 brighter or darker')
+    return [batch, save(out, 'cifar10_sequences.png')]
+
+
+def imagenette(data, out):
+    "Training images of the Imagenette subset."
+    from fastai.torch_core import set_seed
+    from attnfree.data import imagenet
+    set_seed(7)
+    imagenet(data/'imagenette-subset').show_batch(max_n=8, nrows=2, figsize=(7, 3.9))
+    return [save(out, 'imagenette_training.png')]
+
+
+def token_kinds(batch, name):
+    "What each token of a batch is: 0 padding, 1 special, 2 and 3 its segment, 4 what is asked."
+    import torch
+    from attnfree.text import CLS, MASK, PAD, SEP
+    ids, segments, *rest = (part.as_subclass(torch.Tensor).cpu() for part in batch)
+    kinds = torch.where(ids == PAD, 0, torch.where((ids == CLS) | (ids == SEP), 1, 2 + segments))
+    if name == 'text': kinds[ids == MASK] = 4
+    if name == 'squad':
+        for row, start, end in zip(kinds, *rest):
+            if end: row[start:end+1] = 4
+    return kinds
+
+
+def texts(data, out):
+    "The first validation examples of the data sets of text, token by token."
+    import matplotlib.pyplot as plt
+    from matplotlib.colors import ListedColormap
+    from attnfree.data import mnli, squad, sst2, text
+    sets = {'text': text(bs=32, size=64)}
+    for make, size in (sst2, 64), (mnli, 64), (squad, 256):
+        sets[make.__name__] = make(data, bs=32, size=size, tokenizer='pieces')
+    figure, axes = plt.subplots(4, 1, figsize=(8, 8), layout='constrained')
+    colours = ListedColormap(['white', '0.25', 'tab:blue', 'tab:cyan', 'tab:red'])
+    for ax, (name, dls) in zip(axes, sets.items()):
+        kinds = token_kinds(dls.valid.one_batch(), name)
+        ax.imshow(kinds[:16], cmap=colours, vmin=-.5, vmax=4.5, aspect='auto',
+                  interpolation='nearest')
+        ax.set(title=f'{name}: 16 examples of {kinds.shape[1]} tokens', yticks=[],
+               ylabel='example')
+    axes[-1].set_xlabel('token')
+    squares = [plt.Rectangle((0, 0), 1, 1, facecolor=colours(i), edgecolor='0.5') for i in range(5)]
+    labels = ['padding', '[CLS], [SEP]', 'segment 0', 'segment 1', '[MASK], or the answer']
+    figure.legend(squares, labels, loc='outside lower center', ncols=5, frameon=False)
+    return [save(out, 'text_batches.png')]
+
+
+def enwik8(data, out):
+    "The beginning of a window of enwik8, and of what is asked for."
+    import contextlib, io
+    import pandas as pd
+    from attnfree.data import enwik8
+    with contextlib.redirect_stdout(io.StringIO()): held_out = enwik8(data, size=256).valid_ds
+    rows = [repr(bytes(row[:80].tolist())) for row in held_out[1]]
+    table = pd.DataFrame(dict(name=['read', 'asked for'], bytes=rows))
+    return [write(out, 'enwik8_window.csv', table, index=False)]
+
+
+def tables(data, out):
+    "Rows and lengths of SST-2, MNLI and SQuAD."
+    names = definitions('text/02_objectives', 'attnfree.text.objectives')
+    pieces = names['sst2_pieces'](data)
+    sentences, questions = (names[f'{kind}_table'](data, pieces) for kind in ('sentence', 'squad'))
+    return [write(out, 'sentence_lengths.csv', sentences),
+            write(out, 'squad_windows.csv', questions)]
+
+
+def dense(data, out):
+    "What a detector and a segmenter find in scenes of photographs."
+    from tempfile import TemporaryDirectory
+    names = definitions('models/05_dense', 'attnfree.dense')
+    with TemporaryDirectory() as folder:
+        folder = Path(folder)
+        names['write_photographs'](data/'imagenette-subset', folder)
+        networks, _ = names['learn_photographs'](folder)
+        names['show'](names['coco'](folder, 'val'), names['ade20k'](folder, 'val'), networks,
+                      ['parachute', 'golf ball'])
+    return [save(out, 'photographs_found.png')]
+
+
+MAKERS = dict(cifar10=cifar10, imagenette=imagenette, texts=texts, enwik8=enwik8, tables=tables,
+              dense=dense)
+
+
+def main(argv=None):
+    "Make what the command line asks for."
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('what', nargs='*', metavar='WHAT',
+                        help=f"what to make, some of {', '.join(MAKERS)}; by default all")
+    parser.add_argument('--data', metavar='DIR', default=os.environ.get('ATTNFREE_DATA'),
+                        help='folder with the data sets (default: ATTNFREE_DATA)')
+    parser.add_argument('--out', type=Path, default=ROOT, metavar='DIR',
+                        help="folder that has nbs/images/ and results/ (default: the project's)")
+    args = parser.parse_args(argv)
+    unknown = [name for name in args.what if name not in MAKERS]
+    if unknown: parser.error(f"there is no {unknown[0]}, only {', '.join(MAKERS)}")
+    if not args.data: parser.error('name the folder of the data sets by --data or ATTNFREE_DATA')
+    chosen = args.what or [*MAKERS]
+    for name in chosen:
+        for needed in NEEDED[name]:
+            if not Path(args.data, needed).exists():
+                sys.exit(f'{parser.prog}: {args.data} does not hold {needed}')
+    run(chosen, Path(args.data), args.out)
+
+
+def run(chosen, data, out):
+    "Make what was chosen; tokens and word pieces are kept in a temporary folder meanwhile."
+    from tempfile import TemporaryDirectory
+    import matplotlib, torch
+    matplotlib.use('agg')
+    torch.set_num_threads(1)  # sums have another order with more
+    with TemporaryDirectory() as home:
+        os.environ['FASTAI_HOME'] = home
+        for name in chosen:
+            for file in MAKERS[name](data, out): print(f'{name}: {out/file}')
+
+
+if __name__ == '__main__': main()
