@@ -18,7 +18,6 @@ from torch import nn,Tensor
 from safetensors.torch import load_file
 from .attention import Attention
 from .backbone import Backbone
-from .families import NETWORKS
 from .vision import MODELS,SIZES,create_model,model_names
 
 # %% ../nbs/models/04_convert.ipynb #a0261257
