@@ -20,6 +20,8 @@ def run(path, flags):
     from nbdev.config import get_config
     from nbdev.test import test_nb
     skip = get_config().tst_flags.split()
+    compiler = sys.modules.get('torch._dynamo')
+    if compiler: compiler.reset()  # what the notebook before has compiled is not this one's
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors):
         passed, seconds = test_nb(path, skip_flags=skip, force_flags=flags, basepath=ROOT)
