@@ -156,24 +156,21 @@ def test_pages_are_whole(report):
 
 
 @quarto
-@pytest.mark.parametrize('formula', ['$$ \\frac{a}{b $$', '$\\nosuchcommand{a}$'])
-def test_a_bad_formula_is_a_warning(tmp_path, formula):
-    project(tmp_path, {'index': [text(formula)]})
+def test_what_quarto_warns_of_is_reported(tmp_path):
+    "Formulas that do not parse, and links to notebooks that are not there."
+    project(tmp_path, {'index': [text('$$ \\frac{a}{b $$'), text('$\\nosuchcommand{a}$'),
+                                 text('[gone](09_gone.ipynb)')]})
     done = tool('docs.py', tmp_path, '--root', tmp_path)
-    assert done.returncode == 1 and 'Could not convert TeX math' in done.stdout, done.stdout
+    assert done.returncode == 1
+    lines = [' '.join(line.split()) for line in done.stdout.splitlines()]
+    for part in ('Could not convert TeX math \\frac{a}{b', 'Could not convert TeX math \\nosuch',
+                 'Unable to resolve link target: 09_gone.ipynb', 'dead link: 09_gone.ipynb'):
+        assert any(part in line for line in lines), done.stdout
 
 
-@quarto
-def test_a_dead_notebook_is_a_warning(tmp_path):
-    project(tmp_path, {'index': [text('[gone](09_gone.ipynb)')]})
-    done = tool('docs.py', tmp_path, '--root', tmp_path)
-    assert done.returncode == 1 and 'dead link: ' in done.stdout and 'gone' in done.stdout
-
-
-@quarto
 def test_one_address_for_two_is_reported(tmp_path):
     project(tmp_path, {'index': [], '01_text': [], '02_text': []})
-    done = tool('docs.py', tmp_path, '--root', tmp_path)
+    done = tool('docs.py', tmp_path, '--root', tmp_path, '--no-render')
     assert '02_text.ipynb: has the address of 01_text.ipynb: text.html' in done.stdout
     assert done.returncode == 1
 
