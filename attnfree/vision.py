@@ -181,8 +181,8 @@ for _name,_mixer,_options in [
     ('amlp', partial(GatedMLP, attention=64), dict(class_token=True, positions=False,
                                                    pre_logits=True, block=dict(ff=None)))]:
     register(image_family(_name, _mixer, _sizes(_name), **_options))
-register(Family('lavit', 'images', _pyramid, {f'lavit_{size}': SIZES[size]
-                                              for size in _sizes('lavit')}))
+_lavit = {f'lavit_{size}': SIZES[size] for size in _sizes('lavit')}
+for _family in [Family('lavit', 'images', _pyramid, _lavit)]: register(_family)
 
 # %% ../nbs/models/01_vision.ipynb #a3e23f13
 def model_names()->list[str]: # Names for create_model
