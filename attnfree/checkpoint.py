@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['VERSION', 'save_state', 'load_state', 'TrainingStopped', 'Signals', 'training_state', 'restore_training',
-           'Checkpoint']
+           'higher_is_better', 'Checkpoint']
 
 # %% ../nbs/learning/02_checkpoint.ipynb #4d2330a4
 import json,os,signal,threading
@@ -158,6 +158,18 @@ def restore_training(
     learn.recorder.smooth_loss.val,learn.recorder.smooth_loss.count = state['smooth_loss']
 
 # %% ../nbs/learning/02_checkpoint.ipynb #af731a49
+def higher_is_better(
+    name:str,     # 'train_loss', 'valid_loss' or the name of a metric
+    metrics:list, # fastai's metrics
+)->bool:          # Whether more of it is better; less, for a loss
+    "What a metric says of itself; raises `ValueError` for one that says nothing."
+    if name in ('train_loss', 'valid_loss'): return False
+    metric = next(metric for metric in metrics if getattr(metric, 'name', getattr(metric, '__name__', None)) == name)
+    for one in (metric, getattr(metric, 'func', None)):
+        if (higher := getattr(one, 'higher_is_better', None)) is not None: return bool(higher)
+    raise ValueError(f"monitor={name!r}: this metric does not say whether more of it is better: set "
+                     "its attribute higher_is_better to True or False")
+
 class Checkpoint(Callback):
     "Save all that a training needs to go on, and go on from there."
     order,name = 70,'checkpoint' # after every callback whose state it saves or restores
@@ -165,7 +177,7 @@ class Checkpoint(Callback):
         folder:str|Path,          # Where `checkpoint.safetensors` and `best.safetensors` go
         resume:bool=False,        # Begin from the checkpoint in `folder`
         every:int=0,              # Save after so many steps too; 0: only after each epoch
-        monitor:str='valid_loss', # Metric whose best epoch is kept
+        monitor:str='valid_loss', # Loss or metric whose best epoch is kept; a metric says itself whether more of it is better
     ):
         if every < 0: raise ValueError(f"every={every} must not be negative")
         self.folder,self.resume,self.every,self.monitor = Path(folder),resume,every,monitor
@@ -177,6 +189,7 @@ class Checkpoint(Callback):
         self.run = not (self.learn.lock.locked() or hasattr(self.learn, 'lr_finder')) # not while fastai validates, predicts, or looks for a rate
         if not self.run: return
         if self.monitor not in self.recorder.metric_names: raise ValueError(f"monitor={self.monitor!r} is not among the metrics of this Learner: {', '.join(self.recorder.metric_names[1:])}")
+        self.higher = higher_is_better(self.monitor, self.learn.metrics)
         accumulation,train = getattr(self.learn, 'gradient_accumulation', None),self.dls.train
         if accumulation is not None and len(train)*train.bs % accumulation.n_acc:
             raise ValueError(f"GradientAccumulation({accumulation.n_acc}) does not divide an epoch of {len(train)} batches of {train.bs}, and gradients are not saved: use batches that it divides")
@@ -231,7 +244,7 @@ class Checkpoint(Callback):
     def after_epoch(self):
         "Save, keep the best weights, and stop if a signal came."
         value = dict(zip(self.recorder.metric_names[1:], self.learn.final_record))[self.monitor]
-        if self.best is None or (value < self.best if any(word in self.monitor for word in ('loss', 'error', 'perplexity', 'bits')) else value > self.best):
+        if self.best is None or (value > self.best if self.higher else value < self.best):
             self.best = value
             weights = {name: weight.detach().to('cpu', copy=True).contiguous() for name,weight in evaluated_model(self.learn).state_dict().items()}
             if rank_and_world()[0] == 0: write_whole(self.folder/'best.safetensors', save(weights))

@@ -15,9 +15,11 @@ from fastcore.meta import delegates
 from fastcore.script import call_parse
 from matplotlib.figure import Figure
 from torch import Tensor,nn
-from .data.sequences import SEQUENCES
+from .data.datasets import data_set_for
+from .imports import import_all
 from .learner import load
-from .train import import_all,option
+from .tasks import task_named
+from .train import IMPORTS
 
 # %% ../nbs/commands/02_generate.ipynb #0d1b02ad
 def _check_choice(temperature, top_k, top_p):
@@ -134,12 +136,16 @@ def _write(model, prompt, tokens, **how):
 
 def _complete_run(run, model, config, path, images, keep, **how):
     "Complete held-out images of a run's data; returns the file of the picture."
-    source,data = config.get('source') or {},config['data']
-    if 'data' not in source: raise ValueError(f"run={str(run)!r} does not say what it was trained on, so there are no images to complete: use complete(model, images)")
+    source = config.get('source') or {}
+    if 'data' not in source:
+        raise ValueError(f"run={str(run)!r} does not say what it was trained on, so there are no "
+                         "images to complete: use complete(model, images)")
     if images < 1: raise ValueError(f"images={images} must be at least 1")
-    held = SEQUENCES[source['data']](path or source.get('path'), bs=1, augment=False).valid_ds.images
+    data_set,task = data_set_for(source['data'], config['task'])
+    held = data_set.read(task, path or source.get('path')).parts[1]
     chosen = torch.from_numpy(held[:images].astype('int64'))
-    figure = plot_completed(chosen, [complete(model, chosen, keep, **how)], keep, data['vocab_size'])
+    made = complete(model, chosen, keep, **how)
+    figure = plot_completed(chosen, [made], keep, config['data']['vocab_size'])
     figure.savefig(Path(run)/'completed.png', dpi=150)
     return Path(run)/'completed.png'
 
@@ -156,16 +162,19 @@ def attnfree_generate(
     keep:float=0.5,      # Share of their rows that is kept
     path:str=None,       # Folder with the images; by default where the run had them
     weights:str='model', # model for the weights at the end, best for those of the best epoch
-    imports:option('A Python file or module that registers networks of your own; repeat for more', str, action='append')=None,
+    imports:IMPORTS=None,
 ):
     "Go on with a text, or complete images."
     how = dict(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     try:
         import_all(imports)
         model,config = load(run, weights)
-        name = config['model']['name']
-        unit = config['data'].get('unit')
-        if unit == 'byte': _write(model, prompt, tokens, **how)
-        elif unit == 'dim': print(f"completed images are in {_complete_run(run, model, config, path, images, keep, **how)}")
-        else: raise ValueError(f"run={run!r} holds a {name}, which does not go on with a sequence: take a run of attnfree_train with task lm or pixels")
+        what = task_named(config['task']).generates
+        if what == 'text': _write(model, prompt, tokens, **how)
+        elif what == 'images':
+            file = _complete_run(run, model, config, path, images, keep, **how)
+            print(f"completed images are in {file}")
+        else:
+            raise ValueError(f"run={run!r} holds a {config['model']['name']}, which does not go on "
+                             "with a sequence: take a run of attnfree_train with task lm or pixels")
     except (ValueError, OSError) as error: raise SystemExit(f"attnfree_generate: {error}")

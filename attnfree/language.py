@@ -17,6 +17,7 @@ from .attention import Attention
 from .backbone import Stack
 from .block import MixerBlock,channel_ff
 from .ff import FeedForwardMixer
+from .mixer import check_mixer
 from .sgu import GatedMLP
 from .text.model import CausalLM,LanguageModel,MaskedLM,TokenEmbedding
 from .families import Family,NETWORKS,family_of,network_names,register
@@ -140,7 +141,10 @@ def text_family(
     elif networks is None: networks = {f'mlm_{name}_mini_128': Size(name, 128, 6, 128, 512)}
     build = partial(_network, mixer=mixer, causal=causal, ff=ff, positions=positions,
                     mask_padding=mask_padding)
-    return Family(name, 'sequences' if causal else 'texts', build, networks)
+    small = min(networks.values(), key=lambda size: size.dim)
+    own = small.mixer if ff else dict(hidden=small.hidden, **small.mixer)
+    check = partial(check_mixer, partial(mixer, **own), small.dim, (16,), causal=causal)
+    return Family(name, 'sequences' if causal else 'texts', build, networks, check)
 
 # %% ../nbs/models/02_language.ipynb #a39b7488
 def _of(family, causal):

@@ -14,9 +14,11 @@ import pandas as pd
 import torch
 from fastcore.script import call_parse
 from .callbacks.training import write_whole
+from .imports import import_all
+from .learner import build_model,check_imports,full_settings,read_config
 from .recipes import default_recipe,parse_settings,recipe as settings_of
-from .learner import build_model,full_settings,read_config
-from .train import attnfree_train,import_all,option
+from .tasks import task_named
+from .train import IMPORTS,attnfree_train,option
 
 # %% ../nbs/commands/03_sweep.ipynb #48da9723
 def sweep_table(
@@ -30,7 +32,9 @@ def sweep_table(
         if not file.exists(): raise FileNotFoundError(f"run={str(run)!r} holds no metrics.csv: it has not finished an epoch")
         epochs = pd.read_csv(file)
         last = epochs.iloc[-1]
-        with torch.device('meta'): parameters = sum(p.numel() for p in build_model(config['model']).parameters())
+        check_imports(config)
+        with torch.device('meta'): model = build_model(config)
+        parameters = sum(p.numel() for p in model.parameters())
         bits = {f'train_{name}': last.train_loss/math.log(2) for name in epochs if name.startswith('bits_per_')}
         rows.append(dict(case=case, seed=config['training']['seed'], parameters=parameters, epochs=len(epochs)) | bits
                     | {name: last[name] for name in epochs if name not in ('epoch', 'lr', 'seconds', 'images/s', 'waiting')} | dict(seconds=epochs.seconds.sum()))
@@ -84,9 +88,10 @@ def plot_sweep(
     return fig
 
 # %% ../nbs/commands/03_sweep.ipynb #70d5ddb9
-def _metric(table):
-    "The column by which runs are judged: the first that is not a loss."
-    return next(name for name in table.columns[table.columns.get_loc('valid_loss'):] if name not in ('valid_loss', 'seconds'))
+def _metric(runs):
+    "The column by which runs are judged: the one by which the first chose its best epoch."
+    first = next(run for folders in runs.values() for run in folders)
+    return read_config(first).get('monitor', 'valid_loss')
 
 def _seeds(text):
     "Seeds from a text such as 42,43,44."
@@ -96,18 +101,17 @@ def _seeds(text):
     return seeds
 
 def _plan(cases, seeds, shared, recipe):
-    "Case, settings as texts and settings of each run by the name of its folder, all checked."
+    "Case and settings of each run by the name of its folder, all checked."
     plan,first = {},{}
     for seed in seeds:
         for case in cases:
             name,texts = '_'.join([*case.split(), str(seed)]),[*shared, *case.split(), f'seed={seed}']
             if not case.strip() or '/' in case: raise ValueError(f"cases: {case!r} must be settings such as mixer=window=8 or 'size=512 bs=8', without a slash")
             settings = settings_of(recipe, **parse_settings(texts))
-            options = {} if settings['mixer'] is None else dict(mixer=settings['mixer'])
-            with torch.device('meta'): build_model(dict(name=settings['model'], **options)) # an unknown name or option stops here
+            task_named(settings['task']).check_network(settings) # an unknown name or option stops here
             same = first.setdefault(json.dumps(settings, sort_keys=True), case)
             if same != case or name in plan: raise ValueError(f"cases: {case!r} is given twice" + (f", also as {same!r}" if same != case else ''))
-            plan[name] = case,texts,settings
+            plan[name] = case,settings
     return plan
 
 def _finished(run, settings, path):
@@ -127,23 +131,23 @@ def _finished(run, settings, path):
 def _report(out, runs, metric):
     "Write the table and the picture of a sweep; returns the name of the metric and the means."
     table = sweep_table(runs)
-    metric = metric or _metric(table)
+    metric = metric or _metric(runs)
     means = sweep_means(table, metric)
     write_whole(out/'sweep.csv', table.to_csv(index=False).encode())
     plot_sweep(table, metric).savefig(out/'sweep.png', dpi=150)
     return metric,means
 
-def _sweep(plan, recipe, path, workers, out, metric, imports):
+def _sweep(plan, path, workers, out, metric, imports):
     "Train what is not trained yet; returns what _report does for all runs, and the messages of those that failed."
     where,threads,found,failed = str(Path(path).expanduser().resolve()) if path else None,torch.get_num_threads(),None,{}
-    done = {name: _finished(out/name, settings, where) for name,(_,_,settings) in plan.items()}
-    def report(): return _report(out, {case: [out/name for name,(other,_,_) in plan.items() if other == case and done[name]] for case,_,_ in plan.values()}, metric)
+    done = {name: _finished(out/name, settings, where) for name,(_,settings) in plan.items()}
+    def report(): return _report(out, {case: [out/name for name,(other,_) in plan.items() if other == case and done[name]] for case,_ in plan.values()}, metric)
     if any(done.values()): found = report()
-    for i,(name,(_,texts,_)) in enumerate(plan.items()):
+    for i,(name,(_,settings)) in enumerate(plan.items()):
         print(f"\n[{i+1}/{len(plan)}] {name}{': already trained' if done[name] else ''}", flush=True)
         if done[name]: continue
         begun = (out/name/'config.json').exists()
-        try: attnfree_train(path=path, workers=workers, out=str(out/name), imports=imports, **(dict(resume=True) if begun else dict(recipe=recipe, set=texts)))
+        try: attnfree_train(path=path, workers=workers, out=str(out/name), imports=imports, **(dict(resume=True) if begun else dict(recipe=settings)))
         except SystemExit as stop:
             if not isinstance(stop.code, str): # a signal
                 print("The same attnfree_sweep goes on with this run and with those behind it")
@@ -168,7 +172,7 @@ def attnfree_sweep(
     out:str=None,      # Folder for the runs, the table and the picture; that of an earlier sweep to go on with it
     metric:str=None,   # Column of the table that is drawn; by default the first that is not a loss
     workers:int=0,     # Processes that load data
-    imports:option('A Python file or module that registers networks of your own; repeat for more', str, action='append')=None,
+    imports:IMPORTS=None,
 ):
     "Train several cases with several seeds, one run after another; leave the runs, a table and a picture."
     try:
@@ -180,7 +184,7 @@ def attnfree_sweep(
         recipe,out = recipe or default_recipe(data or 'digits', task),Path(out).expanduser()
         plan = _plan(cases, _seeds(seeds), set or [], recipe)
         out.mkdir(parents=True, exist_ok=True)
-        found,failed = _sweep(plan, recipe, path, workers, out, metric, imports)
+        found,failed = _sweep(plan, path, workers, out, metric, imports)
     except (ValueError, OSError) as error: raise SystemExit(f"attnfree_sweep: {error}")
     if found: print(f"\n{found[0]}\n{found[1].to_string(float_format='{:.4f}'.format)}\n\nThe runs are in {out}; the table is {out/'sweep.csv'}, drawn in {out/'sweep.png'}")
     if failed: raise SystemExit("attnfree_sweep: " + '\n'.join(f"{name} failed: {why}" for name,why in failed.items()) + "\nThe same command tries them again")

@@ -63,13 +63,13 @@ def cifar10(data, out):
     "Training images of CIFAR-10: a batch, and some of them twice as the rows of a sequence."
     import matplotlib.pyplot as plt, numpy as np
     from fastai.torch_core import set_seed
-    from attnfree.data import PixelItems, cifar10, cifar10_pixels
+    from attnfree.data import create_dls
     set_seed(42)
-    cifar10(data).show_batch(max_n=16, nrows=2, figsize=(11, 3.2))
+    create_dls('cifar10', path=data).show_batch(max_n=16, nrows=2, figsize=(11, 3.2))
     batch = save(out, 'cifar10_training.png')
 
-    trained = cifar10_pixels(data, bs=4).train_ds
-    plain = PixelItems(trained.images, 256)
+    trained, plain = (create_dls('cifar10', 'pixels', data, bs=4, augment=augment).train_ds
+                      for augment in (True, False))
     np.random.seed(3)
     figure, axes = plt.subplots(3, 6, figsize=(8, 4.2), layout='constrained')
     for i, column in enumerate(axes.T):
@@ -84,9 +84,9 @@ def cifar10(data, out):
 def imagenette(data, out):
     "Training images of the Imagenette subset."
     from fastai.torch_core import set_seed
-    from attnfree.data import imagenet
+    from attnfree.data import create_dls
     set_seed(7)
-    imagenet(data/'imagenette-subset').show_batch(max_n=8, nrows=2, figsize=(7, 3.9))
+    create_dls('imagenet', path=data/'imagenette-subset').show_batch(max_n=8, nrows=2, figsize=(7, 3.9))
     return [save(out, 'imagenette_training.png')]
 
 
@@ -107,10 +107,10 @@ def texts(data, out):
     "The first validation examples of the data sets of text, token by token."
     import matplotlib.pyplot as plt
     from matplotlib.colors import ListedColormap
-    from attnfree.data import mnli, squad, sst2, text
-    sets = {'text': text(bs=32, size=64)}
-    for make, size in (sst2, 64), (mnli, 64), (squad, 256):
-        sets[make.__name__] = make(data, bs=32, size=size, tokenizer='pieces')
+    from attnfree.data import create_dls
+    sets = {'text': create_dls('text', 'mlm', bs=32, size=64)}
+    for name, size in ('sst2', 64), ('mnli', 64), ('squad', 256):
+        sets[name] = create_dls(name, path=data, bs=32, size=size, tokenizer='pieces')
     figure, axes = plt.subplots(4, 1, figsize=(8, 8), layout='constrained')
     colours = ListedColormap(['white', '0.25', 'tab:blue', 'tab:cyan', 'tab:red'])
     for ax, (name, dls) in zip(axes, sets.items()):

@@ -55,5 +55,5 @@ def finish(folder, **options):
     if not (Path(folder)/'config.json').exists():
         shutil.rmtree(folder, ignore_errors=True)
         process = start(folder, **options)
-    else: process = start(folder, resume=True, **{k: v for k, v in options.items() if k in ('workers', 'every')})
+    else: process = start(folder, resume=True, **{k: v for k, v in options.items() if k in ('workers', 'every', 'imports')})
     assert end(process) == 0, log(folder)

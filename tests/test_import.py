@@ -1,54 +1,59 @@
-"Networks that the package does not know: a file of somebody else's, by `--import` in all commands."
-import os, subprocess, sys
+"What a stranger's file brings: networks, tasks and data sets, by `--import` in all commands."
+import os, signal, subprocess, sys, time
+from pathlib import Path
 
-import pytest
+import numpy as np, pandas as pd, pytest
+from PIL import Image
+from sklearn.datasets import load_digits
 
-MIXERS = '''"Fourier mixing (Lee-Thorp et al. 2021) for images, and a causal token shift for sequences."
-import torch
-from torch import nn
-from attnfree.families import register
-from attnfree.language import text_family
-from attnfree.vision import image_family
+from running import end, finish, log, result, start
+from attnfree.learner import load
 
-class Fourier(nn.Module):
-    def __init__(self, dim, grid, *, prefix=0, causal=False):
-        super().__init__()
-        if causal: raise ValueError("Fourier reads all tokens: use causal=False")
-        self.out = nn.Linear(dim, dim)
-    def forward(self, x): return self.out(torch.fft.fft2(x, dim=(1, 2), norm='ortho').real)
-
-class Shift(nn.Module):
-    def __init__(self, dim, grid, *, prefix=0, causal=False):
-        super().__init__()
-        self.mix = nn.Linear(2*dim, dim)
-    def forward(self, x):
-        before = torch.cat([torch.zeros_like(x[:,:1]), x[:,:-1]], dim=1)
-        return self.mix(torch.cat([x, before], dim=-1))
-    def start(self, batch):
-        count = torch.zeros(batch, dtype=torch.long)
-        return count,self.mix.weight.new_zeros(batch, self.mix.out_features)
-    def step(self, x_t, state):
-        return self.mix(torch.cat([x_t, state[1]], dim=-1)),(state[0]+1,x_t)
-
-register(image_family('fourier', Fourier))
-register(text_family('shift', Shift, causal=True))
-'''
+EXAMPLES = Path(__file__).parents[1]/'examples'
+ENVIRONMENT = os.environ | dict(OMP_NUM_THREADS='1', MPLBACKEND='agg', PYTHONWARNINGS='ignore',
+                                COLUMNS='200')
 COMMANDS = '''import sys
-from attnfree.evaluate import attnfree_eval, attnfree_plot
+from attnfree.evaluate import attnfree_eval, attnfree_plot, attnfree_predict
 from attnfree.generate import attnfree_generate
 from attnfree.sweep import attnfree_sweep
 from attnfree.train import attnfree_train
-mine = dict(imports=['my_mixers.py'])
-attnfree_train(model='fourier_micro_patch2_8', epochs=1, out='images', **mine)
-attnfree_train(resume=True, out='images', **mine)
-attnfree_eval('images', **mine)
+mixers, kernels, lit, tables = (dict(imports=[f'{name}.py']) for name in
+                                ('mixers', 'kernels', 'lit', 'tables'))
+short = ['train_examples=128', 'valid_examples=32', 'warmup_epochs=0']
+
+attnfree_train(model='fourier_micro_patch2_8', epochs=1, set=short, out='images', **mixers)
+attnfree_eval('images', **mixers)
+attnfree_predict('images', ['digit.png'], **mixers)
 attnfree_plot(['images'])
-attnfree_train(data='digits', task='pixels', model='pixels_shift_micro_8', epochs=1,
-               set=['train_examples=64', 'valid_examples=16'], out='pixels', **mine)
-attnfree_generate('pixels', images=2, **mine)
-attnfree_sweep(cases=['model=fourier_micro_patch2_8'], out='sweep', set=['epochs=1'], **mine)
+attnfree_train(data='text', task='lm', path='song.txt', model='lm_shift_mini_256', out='bytes',
+               set=['size=32', 'bs=8', 'steps=20', 'warmup_steps=2'], **mixers)
+attnfree_generate('bytes', tokens=20, seed=1, **mixers)
+attnfree_train(data='digits', task='pixels', model='pixels_shift_micro_8', epochs=1, set=short,
+               out='pixels', **mixers)
+attnfree_generate('pixels', images=2, **mixers)
+attnfree_sweep(cases=['lr=1e-3', 'lr=3e-3'], out='sweep', set=short[:2] + ['epochs=1', 'warmup_epochs=0',
+               'model=fourier_micro_patch2_8'], **mixers)
+
+attnfree_train(model='kernels_micro_patch2_8', epochs=1, set=short, out='kernels', **kernels)
+
+attnfree_train(data='digits', task='lit', out='lit', **lit)
+attnfree_train(resume=True, out='lit', **lit)
+attnfree_train(recipe='lit.toml', epochs=1, set=short, out='lit_file', **lit)
+attnfree_eval('lit', **lit)
+attnfree_predict('lit', ['digit.png'], **lit)
+attnfree_plot(['lit'], out='lit.png')
+
+for name, path in dict(folders='pictures', table='table.csv').items():
+    attnfree_train(recipe='digits', set=[f'data={name}', 'bs=16'], path=path, epochs=2, out=name, **tables)
+    attnfree_eval(name, **tables)
+
+attnfree_train(model='timm:deit_tiny_patch16_224', epochs=1, set=short + ['size=32'], out='deit')
+attnfree_train(resume=True, out='deit')
+attnfree_train(model='timm:resnet10t', epochs=1, set=short + ['size=32'], out='resnet')
+attnfree_eval('deit'), attnfree_eval('resnet')
+attnfree_predict('deit', ['digit.png']), attnfree_predict('resnet', ['digit.png'])
+attnfree_plot(['deit', 'resnet', 'images'], out='baselines.png')
 '''
-ENVIRONMENT = os.environ | dict(OMP_NUM_THREADS='1', MPLBACKEND='agg', PYTHONWARNINGS='ignore')
 
 
 def python(folder, *arguments):
@@ -58,40 +63,157 @@ def python(folder, *arguments):
 
 @pytest.fixture(scope='module')
 def trained(tmp_path_factory):
-    "A folder with the mixers and with what all commands made of them."
+    "A folder with the examples and with what all commands made of them, and what these said."
     folder = tmp_path_factory.mktemp('mine')
-    (folder/'my_mixers.py').write_text(MIXERS)
+    for file in EXAMPLES.iterdir():
+        if file.is_file(): (folder/file.name).write_bytes(file.read_bytes())
+    digits = load_digits()
+    images = (digits.images*255/16).astype('uint8')
+    Image.fromarray(images[7]).save(folder/'digit.png')
+    rows = [','.join(map(str, [label, *image.ravel()])) for image, label
+            in zip(images[:200], digits.target)]
+    (folder/'table.csv').write_text('\n'.join(rows))
+    for i in range(60):
+        place = folder/'pictures'/('even' if digits.target[i] % 2 == 0 else 'odd')
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(images[i]).save(place/f'{i}.png')
+    (folder/'song.txt').write_text(''.join(f'{i} green bottles\n' for i in range(100)))
     done = python(folder, '-c', COMMANDS)
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
+    (folder/'said').write_text(done.stdout)
     return folder
 
 
-def test_all_commands_take_the_network(trained):
+def test_all_commands_take_a_network(trained):
     for file in ('images/model.safetensors', 'images/influence.png', 'images/eval.csv',
-                 'pixels/completed.png', 'sweep/sweep.csv'):
+                 'images/predictions/digit.png', 'bytes/model.safetensors', 'pixels/completed.png',
+                 'sweep/sweep.csv', 'kernels/kernels.png', 'curves.png'):
         assert (trained/file).exists(), file
 
 
+def test_a_task_is_trained_evaluated_and_drawn(trained):
+    "A regression on the images of another task: it learns, and is judged by its own metric."
+    metrics = pd.read_csv(trained/'lit/metrics.csv')
+    lit = (load_digits().images > 0).mean(axis=(1, 2))
+    guess = abs(lit - lit.mean()).mean()  # 0.039: the same answer for all images
+    assert metrics.mean_error.iloc[-1] < 0.75*guess, metrics
+    row = pd.read_csv(trained/'lit/eval.csv').iloc[0]
+    assert abs(row.mean_error - metrics.mean_error.iloc[-1]) < 1e-4 and row.examples == 360
+    for file in ('lit/influence.png', 'lit/kernels.png', 'lit/predictions/digit.png',
+                 'lit.png', 'lit_file/spatial_weights.png'): assert (trained/file).exists(), file
+    assert '    lit ' in (trained/'said').read_text()
+
+
+def test_data_sets_are_trained_and_evaluated(trained):
+    for name, classes, images in ('folders', 2, 12), ('table', 10, 40):
+        table = pd.read_csv(trained/name/'eval.csv')
+        assert (len(table), table.images.iloc[-1]) == (classes + 1, images)
+
+
+def test_networks_of_timm_are_baselines(trained):
+    said = (trained/'said').read_text()
+    assert 'timm:resnet10t goes without img_size, pictures of its mixers' in said
+    assert 'timm:deit_tiny_patch16_224 goes without pictures of its mixers' in said
+    for name in 'deit', 'resnet':
+        assert (trained/name/'predictions/digit.png').exists()
+        assert pd.read_csv(trained/name/'eval.csv').images.iloc[-1] == 360
+        assert sorted(file.name for file in (trained/name).glob('*.png')) == ['confusion.png', 'curves.png']
+
+
+OWN = dict(imports=[str(EXAMPLES/'mixers.py')], model='fourier_micro_patch2_8')
+
+
+def test_a_killed_training_goes_on_to_the_last_bit(tmp_path):
+    "SIGKILL in the middle, for a mixer that the package does not know; the result is the same."
+    whole, killed = tmp_path/'whole', tmp_path/'killed'
+    assert end(start(whole, epochs=3, every=4, **OWN)) == 0, log(whole)
+    process = start(killed, epochs=3, every=4, **OWN)
+    while not (killed/'checkpoint.safetensors').exists():
+        assert process.is_alive(), log(killed)
+        time.sleep(0.02)
+    process.kill()
+    process.join()
+    assert not (killed/'model.safetensors').exists()
+    finish(killed, every=4, imports=OWN['imports'])
+    assert result(whole) == result(killed)
+
+
+def test_who_stops_is_told_to_import_again(tmp_path):
+    run = tmp_path/'run'
+    process = start(run, epochs=20, every=2, **OWN)
+    while not (run/'checkpoint.safetensors').exists(): time.sleep(0.02)
+    os.kill(process.pid, signal.SIGINT)
+    assert end(process) == 130
+    assert f"--resume --out {run} --every 2 --import {OWN['imports'][0]}" in log(run)
+
+
 def test_a_run_says_which_file_it_needs(trained):
-    "A run's network is never imported by itself: the commands and `load` name the file."
-    done = python(trained, '-m', 'attnfree.train', '--resume', '--out', 'images')
-    assert done.returncode == 1
-    for part in ('fourier_micro_patch2_8', 'my_mixers.py, which is not imported', '--import'):
-        assert part in done.stderr, done.stderr
-    done = python(trained, '-c', "from attnfree.learner import load; load('images')")
-    assert 'import_file(' in done.stderr and 'ValueError' in done.stderr
-    load = ("from attnfree.families import import_file; from attnfree.learner import load; "
-            "import_file('my_mixers.py'); print(type(load('images')[0].body.blocks[0].mixer))")
-    assert 'my_mixers.Fourier' in python(trained, '-c', load).stdout
+    "A run's network or task is never imported by itself: the commands and `load` name the file."
+    for run, what, file in (('images', "network 'fourier_micro_patch2_8'", 'mixers.py'),
+                            ('lit', "task 'lit'", 'lit.py')):
+        assert end(start(trained/run, resume=True)) == 1
+        for part in (what, f'{file}, which is not imported', '--import'):
+            assert part in log(trained/run), log(trained/run)
+        with pytest.raises(ValueError, match='import_file'): load(trained/run)
+    code = ("from attnfree.imports import import_file; from attnfree.learner import load; "
+            "import_file('mixers.py'); print(type(load('images')[0].body.blocks[0].mixer))")
+    assert 'mixers.Fourier' in python(trained, '-c', code).stdout
 
 
-@pytest.mark.parametrize('text,complaint', [
-    ('x = (', "SyntaxError: '(' was never closed"),
-    ('x = 1', 'it registers no network'),
-    (MIXERS.replace("'fourier'", "'ff'"), "'ff_micro_patch2_8' of the family 'ff' has the name"),
-    ('1/0', 'ZeroDivisionError: division by zero (bad.py, line 1)')])
-def test_a_bad_file_is_one_line_and_nothing_is_written(tmp_path, text, complaint):
+MIXERS, LIT, TABLES = ((EXAMPLES/name).read_text() for name in ('mixers.py', 'lit.py', 'tables.py'))
+KERNELS = (EXAMPLES/'kernels.py').read_text()
+LOSS = "lambda scores, share: F.mse_loss(scores[:,0], share)"
+
+
+@pytest.mark.parametrize('text,options,complaint', [
+    ('x = (', '', "SyntaxError: '(' was never closed"),
+    ('x = 1', '', 'it registers nothing'),
+    ('1/0', '', 'ZeroDivisionError: division by zero (bad.py, line 1)'),
+    (MIXERS.replace("'fourier'", "'ff'"), '', "'ff_micro_patch2_8' of the family 'ff' has the name"),
+    (MIXERS + "register(image_family('fourier', Fourier))\n", '', "has the name of one of 'fourier'"),
+    (MIXERS.replace("x, dim=(1, 2)", "x, dim=(0, 2)"), '',
+     "the mixer of the family 'fourier' fails check_mixer, which tries shape, gradients, that examples"),
+    (MIXERS.replace("(0, 0, 1, -1)", "(0, 0, -1, 1)"), '', "the mixer of the family 'shift' fails"),
+    (KERNELS.replace('self.kernels.detach()', 'self.kernels[:,:2].detach()'), '',
+     "the mixer of the family 'kernels' fails"),
+    (LIT.replace("'lit', (", "'pixels', ("), '', "the task 'pixels' is there already"),
+    (LIT.replace(LOSS, "lambda scores, share: (scores[:,0] - share)"), '--data digits --task lit',
+     'its loss must be a tensor with a single number, and is shape (2,)'),
+    (LIT.replace(LOSS, "lambda scores, share: 0.5"), '--data digits --task lit',
+     'its loss must be a tensor with a single number, and is float'),
+    (LIT.replace("scores[:,0], share)", "scores, share)"), '--data digits --task lit',
+     "its loss cannot take scores of shape (2, 1) and targets of shape (2,)"),
+    (LIT.replace("return (np.asarray(example.image) > 0).mean()", "return example.weight"),
+     '--data digits --task lit', "no example can be made of data='digits': AttributeError"),
+    (LIT.replace("mean_error.higher_is_better = False", ""), '--data digits --task lit',
+     'does not say whether more of it is better'),
+    (LIT, '--data cifar10 --task lit', "task='lit' is none of data='cifar10', which has classification"),
+    (LIT, '--data digits --task lit --set mixup=0.2', 'mixup=0.2 is for images with a class'),
+    (LIT, '--data digits --task lit --model mlm_gmlp_mini_128', 'is a network for texts'),
+    (LIT, '--data digits --task lti', "task='lti' is unknown. Nearest: lit"),
+    (LIT, '--recipe bad.toml', "bad.toml': lr='fast' must be a number from 0"),
+    (TABLES.replace("DataSet('table'", "DataSet('digits'"), '', "the data set 'digits' is there already"),
+    (TABLES.replace("'table', ('classification',)", "'table', ('lm',)"), '', 'no function reads it so'),
+    (TABLES.replace("classes)\n\nregister", "None)\n\nregister"), '--recipe digits --set data=table --path t.csv',
+     "task='classification' needs classes, and these images have none")])
+def test_a_bad_file_is_one_line_and_nothing_is_written(tmp_path, text, options, complaint):
     (tmp_path/'bad.py').write_text(text)
+    (tmp_path/'bad.toml').write_text('task = "lit"\nlr = "fast"\n')
+    np.savetxt(tmp_path/'t.csv', np.ones((200, 17)), delimiter=',', fmt='%d')
+    words = options.split()
+    given = dict(zip((word.removeprefix('--') for word in words[::2]), words[1::2]))
+    if 'set' in given: given['set'] = [given['set']]
+    given = {name: str(tmp_path/value) if str(value).startswith(('bad.', 't.')) else value
+             for name, value in given.items()}
+    process = start(tmp_path/'run', imports=[str(tmp_path/'bad.py')], **given)
+    assert end(process) == 1 and not (tmp_path/'run').exists(), log(tmp_path/'run')
+    said = log(tmp_path/'run').strip()
+    assert complaint in said and len(said.splitlines()) == 1, said
+
+
+def test_a_bad_file_is_one_line_from_the_shell_too(tmp_path):
+    (tmp_path/'bad.py').write_text('1/0')
     done = python(tmp_path, '-m', 'attnfree.train', '--import', 'bad.py', '--out', 'run')
     assert done.returncode == 1 and not (tmp_path/'run').exists()
-    assert complaint in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert 'ZeroDivisionError: division by zero (bad.py, line 1)' in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr

@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # The folders in the order in which they may import from each other.
 FOLDERS = ['skeleton', 'mixers', 'mixers/aft', 'mixers/less_attention', 'text', 'models',
-           'visualise', 'cost', 'training', 'callbacks', 'data', 'learning', 'commands', 'bench',
-           'tutorials', 'results', '.']
+           'visualise', 'cost', 'training', 'callbacks', 'tasks', 'data', 'learning', 'commands',
+           'bench', 'tutorials', 'results', '.']
 READERS = ['tutorials', 'results', '.']  # they export nothing
 EXPORTED = re.compile(r'^#\|\s*(export|exports|exporti)\b', re.MULTILINE)
 DEFAULT = re.compile(r'^#\|\s*default_exp\s+(\S+)', re.MULTILINE)
@@ -27,7 +27,8 @@ PROMISED = {
     'sgu': 'GatedMLP SpatialGatingUnit', 'less_attention': 'LessAttention with_less_attention',
     'mixer': 'check_mixer', 'block': 'MixerBlock', 'backbone': 'Backbone Readout Stack',
     'patch': 'PatchEmbed', 'vision': 'create_model', 'language': 'create_model',
-    'learner': 'attnfree_learner', 'data': 'create_dls', 'visualise': 'plot_spatial_weights',
+    'tasks': 'Task register_task', 'data': 'create_dls DataSet register_data_set',
+    'families': 'Family register', 'learner': 'attnfree_learner', 'visualise': 'plot_spatial_weights',
     'train': 'attnfree_train', 'evaluate': 'attnfree_eval attnfree_predict attnfree_plot',
     'generate': 'attnfree_generate', 'sweep': 'attnfree_sweep', 'bench': 'attnfree_bench'}
 

@@ -15,7 +15,8 @@ from ..cost.count import (aft_case,aft_causal_case,aft_decode_case,aft_lookup_ca
                                  _threads)
 from ..cost.gmlp import gmlp_case,gmlp_parts_case,toeplitz_case
 from ..learner import learner_case
-from ..train import import_all,option
+from ..imports import import_all
+from ..train import IMPORTS,option
 from .models import bench_models,plot_models
 from .less_attention import lavit_case,less_attention_case
 from .sequences import (constant_time_case,generation_case,long_text_case,
@@ -84,7 +85,7 @@ def attnfree_bench(
     batch:int=16,                     # Images at once
     out:str='results',                # Folder for bench_CASE.csv and bench_models.png, or the csv file
     list:bool=False,                  # Show the names of the cases and stop
-    imports:option('A Python file or module that registers networks of your own; repeat for more', str, action='append')=None,
+    imports:IMPORTS=None,
 ):
     "Time functions side by side and write medians, spread, ratios and conditions to OUT/bench_CASE.csv."
     if list:

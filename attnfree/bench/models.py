@@ -14,7 +14,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt,pandas as pd,torch
 from fastcore.meta import delegates
-from ..families import IMPORTED
+from ..imports import IMPORTED
 from ..cost.count import _machine,_model,_nearest,compare,cost_table,inference,training_step
 
 # %% ../../nbs/bench/00_models.ipynb #eafb74ac
@@ -69,7 +69,7 @@ def in_fresh_process(
 )->float:           # That number
     "Evaluate `expression` in a new process, with as many threads as here and an allocator that gives back what is freed."
     lines = ['import torch', 'from attnfree.bench import *',
-             'from attnfree.families import import_file',
+             'from attnfree.imports import import_file',
              *(f'import_file({name!r})' for name in IMPORTED),
              f'torch.set_num_threads({torch.get_num_threads()})', f'print({expression})']
     program = '; '.join(lines)

@@ -15,6 +15,7 @@ from ..text.objectives import AnswerWindows,best_answers,squad_marks
 # %% ../../nbs/callbacks/01_text.ipynb #86a7c9b3
 class Perplexity(Metric):
     "The number of equally likely words, or bytes, between which the network hesitates."
+    higher_is_better = False
     def __init__(self,
         bytes_per_token:float=None, # Mean length of a token; `None`: per token
     ):
@@ -49,6 +50,7 @@ class BitsPer(Perplexity):
 # %% ../../nbs/callbacks/01_text.ipynb #a0a4aa30
 class AnswerMark(Metric):
     "A mark of SQuAD over all held-out questions, in per cent; for one process."
+    higher_is_better = True
     def __init__(self,
         windows:AnswerWindows, # The held-out questions, in the order of the loader
         mark:str='f1',         # 'exact' or 'f1'; 'best_exact' or 'best_f1' at the best threshold for having no answer

@@ -195,6 +195,7 @@ class StopOnNaN(Callback):
 # %% ../../nbs/callbacks/00_training.ipynb #bbb0a37b
 class TopK(Metric):
     "Share of the images whose class is among the k highest scores."
+    higher_is_better = True
     def __init__(self,
         k:int=1, # How many classes may be named; 1 is the accuracy
     ): self.k = k
