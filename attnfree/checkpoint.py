@@ -164,7 +164,11 @@ def higher_is_better(
 )->bool:          # Whether more of it is better; less, for a loss
     "What a metric says of itself; raises `ValueError` for one that says nothing."
     if name in ('train_loss', 'valid_loss'): return False
-    metric = next(metric for metric in metrics if getattr(metric, 'name', getattr(metric, '__name__', None)) == name)
+    names = [getattr(metric, 'name', getattr(metric, '__name__', None)) for metric in metrics]
+    if name not in names:
+        raise ValueError(f"monitor={name!r} is not among the metrics: "
+                         f"{', '.join(map(str, ['valid_loss', *names]))}")
+    metric = metrics[names.index(name)]
     for one in (metric, getattr(metric, 'func', None)):
         if (higher := getattr(one, 'higher_is_better', None)) is not None: return bool(higher)
     raise ValueError(f"monitor={name!r}: this metric does not say whether more of it is better: set "

@@ -20,7 +20,7 @@ from .callbacks.training import write_whole
 from .data.datasets import data_set_for
 from .data.images import image_tensor,open_image
 from .evaluation import _short,evaluate,evaluating,plot_confusion
-from .imports import import_all
+from .imports import import_all,told
 from .learner import load,read_config
 from .tasks import task_named
 from .train import IMPORTS,option
@@ -37,12 +37,13 @@ def _of_run(config, data, path, run, size, bs, workers, skip_bad):
     if path is None and name == source.get('data'): path = source.get('path')
     data_set,task = data_set_for(name, config['task'])
     file = Path(run or '').expanduser()/'tokenizer.json'
-    some = data_set.read(task, path, skip_bad=skip_bad,
-                         tokenizer=file if run and file.exists() else None)
-    some,size = some.as_in(config['data'], name, size)
+    tokenizer = file if run and file.exists() else None
     whole = training.get('bs', 64)//training.get('accumulate', 1)
-    dls = some.dls(task, bs=min(64, whole) if bs is None else bs, size=size, workers=workers,
-                   augment=False, skip_bad=skip_bad)
+    bs = min(64, whole) if bs is None else bs
+    with told(f"task={task.name!r}: no example can be made of data={name!r}"):
+        some = data_set.read(task, path, skip_bad=skip_bad, tokenizer=tokenizer)
+        some,size = some.as_in(config['data'], name, size)
+        dls = some.dls(task, bs=bs, size=size, workers=workers, augment=False, skip_bad=skip_bad)
     return dls,name,size
 
 def run_dls(
@@ -67,6 +68,7 @@ class Judging(NamedTuple):
     loader:object    # The examples that are judged
     conditions:str   # In words
     out:Path         # Folder for what is written
+    settings:dict    # Fields of the run's recipe
 
 def plan_evaluation(
     run:str,         # Folder of a run
@@ -85,13 +87,15 @@ def plan_evaluation(
     if options.get('size') is not None: task_named(config['task']).resize(model, options['size'])
     given = dict(data=None, path=None, run=run, size=None, bs=None, workers=0, skip_bad=False)
     dls,name,size = _of_run(config, **given | options)
+    dls.task.check_model(model, dls)
     loader,words = dls.source.held_out(dls, name, size, split, stride)
     loader.limit = examples
     if examples is not None and examples < loader.n:
         words += f', {examples} of {loader.n:,} evenly spaced'
     conditions = (f"{config['model']['name']} on {words}, weights of the {'best' if best else 'last'} "
                   "epoch")
-    return Judging(model, dls, loader, conditions, Path(run if out is None else out).expanduser())
+    out = Path(run if out is None else out).expanduser()
+    return Judging(model, dls, loader, conditions, out, config.get('training') or {})
 
 @call_parse
 def attnfree_eval(
@@ -115,8 +119,10 @@ def attnfree_eval(
         plan = plan_evaluation(run, best=best, examples=examples, out=out, split=split, stride=stride,
                                data=data, path=path, size=size, bs=bs, workers=workers,
                                skip_bad=skip_bad)
-        found = plan.dls.task.evaluate(plan.model.to(default_device()), plan.dls, plan.loader,
-                                       plan.conditions)
+        task = plan.dls.task
+        with told(f'task={task.name!r}: its evaluation fails'):
+            found = task.evaluate(plan.model.to(default_device()), plan.dls, plan.loader,
+                                  plan.conditions, plan.settings)
         plan.out.mkdir(parents=True, exist_ok=True)
         files = [plan.out/f'{name}.png' for name in found.pictures]
         for file,figure in zip(files, found.pictures.values()):
@@ -224,7 +230,9 @@ def attnfree_predict(
         model = model.to(default_device())
         for image,file in zip(images, files):
             x = image_tensor(image, data).to(default_device())
-            with torch.no_grad(): answers = task.answer(model(x)[0], data)
+            with torch.no_grad(), told(f'task={task.name!r}: it has no answer to {image!r}'):
+                answers = task.answer(model(x)[0], data)
+                if not answers: raise ValueError('answer() returns nothing')
             found = score_influence(model, x, answers[0].score)
             scores = {answer.name: answer.value for answer in answers}
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -184,6 +184,11 @@ def read_config(
         raise ValueError(f"{str(file)!r} was written by attnfree {by} as format "
                          f"{config.get('format', 1)}; this is format {FORMAT}: train it again, or "
                          "use the attnfree that wrote it")
+    whole = (isinstance(config.get('task'), str) and isinstance(config['data'], dict)
+             and isinstance(config['model'], dict) and 'name' in config['model'])
+    if not whole:
+        raise ValueError(f"{str(file)!r} lacks the task, the data, or the model with its name: take it "
+                         "from a copy of the run")
     return config
 
 def check_imports(

@@ -18,7 +18,9 @@ def model_parts(
 )->list[list[nn.Parameter]]: # Three lists of parameters, stem, body and readout; of other models two, the classifier last
     "Parameter groups for fastai: `freeze` leaves only the last to train."
     if hasattr(model, 'stem') and hasattr(model, 'body'): return [[*part.parameters()] for part in (model.stem, model.body, model.readout)]
-    head = [*model.get_classifier().parameters()]
+    heads = model.get_classifier() # some of timm's have two
+    heads = heads if isinstance(heads, tuple) else (heads,)
+    head = [p for one in heads for p in one.parameters()]
     return [[p for p in model.parameters() if not any(p is own for own in head)], head]
 
 def parameter_groups(

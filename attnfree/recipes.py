@@ -253,7 +253,7 @@ def recipe_fields(
     name:str|Path|dict, # A key of RECIPES, a TOML file of fields, or fields by name
 )->dict:                # The fields that it has, with their values, checked
     "What a recipe itself says; raises `ValueError` for what is unknown or impossible."
-    if isinstance(name, str) and not name.endswith('.toml'):
+    if isinstance(name, str) and not name.lower().endswith('.toml'):
         check_known('recipe', name, RECIPES)
         return {field: value for field,(value,_) in RECIPES[name].items()}
     fields = name

@@ -133,7 +133,8 @@ class Task:
             raise ValueError(f"model={name!r} is a network for {suits}, but "
                              f"data={settings['data']!r} holds {self.inputs}: take one of "
                              f"attnfree.{module}.model_names()")
-        if name.startswith(TIMM): check_known('model', name.removeprefix(TIMM), list_models())
+        if name.startswith(TIMM):
+            check_known('model', name, [f'{TIMM}{known}' for known in list_models()])
         if settings['mixer'] is not None: # an option that its mixer lacks stops here
             with torch.device('meta'): create_language_model(name, mixer=settings['mixer'])
 
@@ -185,10 +186,11 @@ class Task:
         dls:DataLoaders,  # The data
         loader=None,      # Those that are judged; `None`: those held out
         title:str='',     # The conditions, for pictures
+        settings:dict={}, # Fields of the run's recipe, for the loss
     )->Evaluation:        # A row with the number of examples, the loss and the metrics
         "Judge a network by held-out examples."
         loader = dls.valid if loader is None else loader
-        loss = self.loss(dict(smoothing=0))
+        loss = self.loss(settings | dict(smoothing=0))
         learn = Learner(dls, model, loss_func=loss, metrics=self.metrics(dls))
         with learn.no_bar(): values = learn.validate(dl=loader)
         names = ['examples', 'loss', *(metric.name for metric in learn.metrics)]
@@ -224,6 +226,8 @@ def register_task(
         raise ValueError(f"the task {task.name!r} is there already: give yours another name")
     if task.inputs not in INPUTS:
         raise ValueError(f"inputs={task.inputs!r} of task {task.name!r} must be one of {INPUTS}")
+    if not isinstance(task.recipe, dict):
+        raise ValueError(f"recipe={task.recipe!r} of task {task.name!r} must be a dict of fields")
     if isinstance(task.data, str):
         raise ValueError(f"data={task.data!r} of task {task.name!r} must be a tuple of names")
     missing = [method for method,instead in dict(loss='loss', target='tensors').items()
@@ -284,9 +288,11 @@ class ImageTask(Task):
     )->tuple:          # Arguments for `build`, and the names of those that this network does not take
         "As many scores as the task has, for images of this size."
         self.check_network(settings)
-        arguments = dict(img_size=data['img_size'], in_chans=data['in_chans'],
-                         num_classes=self.outputs(data['classes']), drop_rate=settings['drop'],
-                         drop_path_rate=settings['drop_path'])
+        scores = self.outputs(data['classes'])
+        if not isinstance(scores, int) or scores < 1:
+            raise ValueError(f"task={self.name!r}: outputs={scores!r} must be a whole number from 1")
+        arguments = dict(img_size=data['img_size'], in_chans=data['in_chans'], num_classes=scores,
+                         drop_rate=settings['drop'], drop_path_rate=settings['drop_path'])
         accepted,refused = accepted_arguments(settings['model'], arguments)
         return dict(name=settings['model'], **accepted),refused
 
@@ -393,6 +399,7 @@ class Classification(ImageTask):
         dls:DataLoaders,  # With `vocab`
         loader=None,      # Not used: those held out are judged
         title:str='',     # The conditions, for the picture
+        settings:dict={}, # Not used
     )->Evaluation:        # A row for each class and one for all, and the confusions as a picture
         "Count right answers and confusions."
         table,confusion = evaluate(model, dls)
@@ -593,6 +600,7 @@ class QuestionAnswering(TextTask):
         dls:DataLoaders,  # The data
         loader=None,      # Those that are judged; `None`: those held out
         title:str='',     # The conditions
+        settings:dict={}, # Not used
     )->Evaluation:        # A row with the number of examples, the loss and the marks
         "Judge a network by all questions."
         if loader is not None and loader.limit is not None:
@@ -683,6 +691,7 @@ class LanguageModel(SequenceTask):
         dls:DataLoaders,  # The data
         loader=None,      # Those that are judged; `None`: those held out
         title:str='',     # The conditions
+        settings:dict={}, # Not used
     )->Evaluation:        # A row with the number of examples, of values told, and the bits of each
         "Count the bits of all values."
         loader = dls.valid if loader is None else loader

@@ -6,11 +6,11 @@
 __all__ = ['IMPORTS', 'draw_run', 'Plan', 'check_plan', 'run_plan', 'train', 'option', 'plan_training', 'attnfree_train']
 
 # %% ../nbs/commands/00_train.ipynb #c9946431
-import shlex,signal,warnings
-from contextlib import contextmanager
+import json,shlex,signal,warnings
 from dataclasses import dataclass,replace
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated
 
 import fastcore.script
@@ -18,7 +18,8 @@ import pandas as pd
 import torch
 import torch.distributed as dist
 from fastai.data.core import DataLoaders
-from fastai.torch_core import no_random,set_seed,to_cpu
+from fastai.learner import mk_metric
+from fastai.torch_core import no_random,set_seed,to_cpu,to_detach
 from fastcore.script import call_parse
 from torch import nn
 from .callbacks.training import evaluated_model,RunLog
@@ -26,7 +27,7 @@ from .checkpoint import Checkpoint,higher_is_better,load_state,TrainingStopped
 from .data.datasets import create_dls,data_set_for
 from .data.images import data_config
 from .evaluation import evaluating
-from .imports import import_all,line_of
+from .imports import first_line,import_all,told
 from .learner import (attnfree_learner,check_imports,fit_recipe,full_settings,load,new_run,
                               read_config,recipe_schedule,save_run)
 from .loader import loader_speed
@@ -71,49 +72,51 @@ class Plan:
     @property
     def begun(self): return self.resume and (self.run/'checkpoint.safetensors').exists()
 
-@contextmanager
-def _told(what, but=OSError):
-    "Say in one line what failed, and where; `but` says all of it itself."
-    try: yield
-    except but: raise
-    except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else ''
-        raise ValueError(f'{what}: {type(error).__name__}: {reason} ({line_of(error)})') from error
-
 def _plan(settings, dls, run, source, **how):
     "The plan for some data; raises `ValueError` for what does not fit."
     task = task_of(dls)
     settings = settings | dict(task=task.name)
-    task.check(settings)
+    with told(f'task={task.name!r}'): task.check(settings)
     recipe_schedule(dls, settings) # a warm-up longer than the run stops here
     log = how.get('log')
     unknown = {*(log or '').split(',')} - {'', 'tensorboard', 'wandb'}
     if unknown: raise ValueError(f"log={log!r} must be tensorboard or wandb, or both with a comma")
     if how.get('every', 0) < 0: raise ValueError(f"every={how['every']} must not be negative")
-    with _told(f"task={task.name!r}: no example can be made of data={settings['data']!r}",
-               (OSError, ValueError)):
+    with told(f"task={task.name!r}: no example can be made of data={settings['data']!r}"):
         data = dls.source.about(dls) if hasattr(dls, 'source') else data_config(dls)
-    arguments,refused = task.arguments(settings, data)
+    with told(f"task={task.name!r}: its network cannot be planned"):
+        arguments,refused = task.arguments(settings, data)
     return Plan(settings, dls, data, arguments, run, source, refused=tuple(refused), **how)
 
-def _try(task, name, net, dls):
-    "Raise `ValueError` if the loss of a task cannot be taken of two held-out examples."
-    with no_random(), evaluating(net), torch.no_grad():
-        with _told(f'task={task.name!r}: no example can be made of these data'):
+def _try(plan, net):
+    "Raise `ValueError` if loss or metrics of a task cannot be taken of two held-out examples."
+    task,dls,name = plan.task,plan.dls,plan.arguments['name']
+    with no_random(), evaluating(net):
+        with told(f'task={task.name!r}: no example can be made of these data'):
             batch = dls.valid.new(bs=2*rank_and_world()[1], num_workers=0).one_batch()
             batch = [part.as_subclass(torch.Tensor) for part in to_cpu(batch)]
         inputs,targets = batch[:task.n_inp],batch[task.n_inp:]
         sizes = [', '.join(str(tuple(part.shape)) for part in parts) for parts in (inputs, targets)]
-        with _told(f'model={name!r} cannot read inputs of shape {sizes[0]}'): scores = net(*inputs)
+        with told(f'model={name!r} cannot read inputs of shape {sizes[0]}'): scores = net(*inputs)
         shapes = f'scores of shape {tuple(scores.shape)} and targets of shape {sizes[1]}'
-        with _told(f'task={task.name!r}: its loss cannot take {shapes}'), warnings.catch_warnings():
+        with told(f'task={task.name!r}: its loss cannot take {shapes}'), warnings.catch_warnings():
             warnings.simplefilter('error', UserWarning) # PyTorch's word for a broadcast
-            loss = task.loss(dict(smoothing=0))(scores, *targets)
-    if getattr(loss, 'shape', None) != ():
+            loss = task.loss(plan.settings | dict(smoothing=0))(scores, *targets)
         shape = getattr(loss, 'shape', None)
-        what = type(loss).__name__ if shape is None else f"shape {tuple(shape)}"
-        raise ValueError(f"task={task.name!r}: its loss must be a tensor with a single number, and "
-                         f"is {what} for {shapes}: take the mean")
+        if shape != ():
+            what = type(loss).__name__ if shape is None else f'shape {tuple(shape)}'
+            raise ValueError(f"task={task.name!r}: its loss must be a tensor with a single number, "
+                             f"and is {what} for {shapes}: take the mean")
+        if not loss.isfinite():
+            raise ValueError(f"task={task.name!r}: its loss is {loss.item()} for two examples: look "
+                             "at the targets and at the statistics of the data")
+        if not loss.requires_grad:
+            raise ValueError(f"task={task.name!r}: its loss has no gradient: compute it from the "
+                             "scores, by PyTorch's functions")
+        seen = SimpleNamespace(pred=scores.detach(), xb=inputs, yb=targets, x=inputs[0], y=targets[0],
+                               loss=loss.detach(), to_detach=to_detach)
+        with told(f'task={task.name!r}: its metrics cannot take {shapes}'):
+            for metric in map(mk_metric, task.metrics(dls)): metric.reset(), metric.accumulate(seen)
 
 def check_plan(
     plan:Plan,   # What shall be trained
@@ -121,14 +124,15 @@ def check_plan(
     "Build the network and try it; writes nothing, raises `ValueError` for what cannot be trained."
     task,start = plan.task,plan.source.get('start')
     with torch.device('meta'): task.build(plan.arguments) # a size that does not fit stops here
-    higher_is_better(plan.monitor, task.metrics(plan.dls))
+    with told(f'task={task.name!r}: its metrics'):
+        higher_is_better(plan.monitor, task.metrics(plan.dls))
     set_seed(plan.settings['seed'], reproducible=True)
     net = task.build(plan.arguments)
     if start is not None and not plan.begun:
         old,config = load(start)
         task.check_start(start, config)
         task.begin_from(net, start, old, plan.dls)
-    _try(task, plan.arguments['name'], net, plan.dls)
+    _try(plan, net)
     return net
 
 # %% ../nbs/commands/00_train.ipynb #5355657c
@@ -178,7 +182,9 @@ def run_plan(
     else: net = evaluated_model(fit_recipe(learn, settings))
     if rank > 0: return None
     save_run(run, read_config(run), net)
-    draw_run(run, net, dls)
+    try: draw_run(run, net, dls)
+    except Exception as error: # the weights are there; a picture is not worth them
+        print(f"The pictures could not be drawn: {type(error).__name__}: {first_line(error)}")
     return pd.read_csv(run/'metrics.csv')
 
 def train(
@@ -223,6 +229,9 @@ def _begun_settings(out, recipe, given):
                          "runs/001")
     config = read_config(out)
     check_imports(config)
+    if not isinstance(config.get('training'), dict) or not isinstance(config.get('source'), dict):
+        raise ValueError(f"out={str(out)!r} was not written by attnfree_train: its configuration has no "
+                         "training and source to go on with")
     wanted = settings_of(config['training'])
     asked = settings_of(recipe, **given) if recipe else wanted | given
     for name in wanted:
@@ -230,7 +239,7 @@ def _begun_settings(out, recipe, given):
             raise ValueError(f"{name}={asked[name]!r}, but the run in {out} has {name}="
                              f"{wanted[name]!r}: a resumed run keeps its settings; start a new one "
                              "for others")
-    return config['source'],wanted
+    return config,wanted
 
 def _new_settings(recipe, data, task, given, start):
     "The settings of a new run."
@@ -274,8 +283,9 @@ def plan_training(
     path,start,tokenizer,run = o['path'],o['start'],o['tokenizer'],None
     if o['resume']:
         named = {name: o[name] for name in ('data', 'task') if o[name] is not None}
-        source,wanted = _begun_settings(o['out'], o['recipe'], given | named)
-        run,path,start = Path(o['out']).expanduser(),path or source['path'],source.get('start')
+        config,wanted = _begun_settings(o['out'], o['recipe'], given | named)
+        source,run = config['source'],Path(o['out']).expanduser()
+        path,start = path or source.get('path'),source.get('start')
         if (run/'tokenizer.json').exists(): tokenizer = run/'tokenizer.json'
     else:
         wanted = _new_settings(o['recipe'], o['data'], o['task'], given, start)
@@ -287,15 +297,18 @@ def plan_training(
             tokenizer = Path(start)/'tokenizer.json'
     if wanted['threads'] is not None: torch.set_num_threads(wanted['threads'])
     _check_network(wanted)
-    what = f"task={wanted['task']!r}: no example can be made of data={wanted['data']!r}"
-    with _told(what, (OSError, ValueError)):
+    with told(f"task={wanted['task']!r}: no example can be made of data={wanted['data']!r}"):
         dls = create_dls(wanted['data'], wanted['task'], path, bs=wanted['bs']//wanted['accumulate'],
                          size=wanted['size'], seed=wanted['seed'], workers=o['workers'],
                          augment=wanted['augment'], skip_bad=o['skip_bad'], tokenizer=tokenizer)
     dls.train.group = wanted['accumulate']
     dls.train.limit,dls.valid.limit = wanted['train_examples'],wanted['valid_examples']
     source = dict(data=wanted['data'], path=_whole(path), start=_whole(start), imports=imported)
-    return _plan(wanted, dls, run, source, resume=o['resume'], every=o['every'], log=o['log'])
+    plan = _plan(wanted, dls, run, source, resume=o['resume'], every=o['every'], log=o['log'])
+    if o['resume'] and json.loads(json.dumps(plan.arguments)) != config['model']:
+        raise ValueError(f"the network of {o['out']} was built as {config['model']}, and its task and "
+                         f"data now ask for {plan.arguments}: take those that it was trained with")
+    return plan
 
 # %% ../nbs/commands/00_train.ipynb #6114811d
 def _whole(path):

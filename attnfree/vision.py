@@ -211,7 +211,7 @@ def create_model(
                      num_classes=num_classes, global_pool=global_pool, drop_rate=drop_rate,
                      drop_path_rate=drop_path_rate)
     if (baseline := str(name).removeprefix(TIMM)) != name:
-        check_known('model', baseline, timm.list_models())
+        check_known('model', name, [f'{TIMM}{known}' for known in timm.list_models()])
         arguments = {key: value for key,value in arguments.items() if value not in (None, 0)}
         return timm.create_model(baseline, **arguments | dict(num_classes=num_classes))
     family_of(name, ['images'])

@@ -216,7 +216,8 @@ def digits(runs, out):
     which = [(runs/f'px_{mixer}_{seed}', mixer, seed) for mixer in PIXEL_MIXERS for seed in SEEDS]
     table = joined(which, ['train_loss', 'valid_loss', 'bits_per_dim'])
     table.to_csv(out/'digits_pixels.csv', index=False)
-    held = torch.from_numpy(create_dls('digits', 'pixels').valid_ds.examples.images[:10].astype('int64'))
+    held_out = create_dls('digits', 'pixels').valid_ds.examples.images
+    held = torch.from_numpy(held_out[:10].astype('int64'))
     made = {mixer: completed(runs/f'px_{mixer}_42', held, temperature=0.7)
             for mixer in ('attention', 'aft_local', 'gmlp')}
     np.savez_compressed(out/'digits_completed.npz', images=held.numpy().astype(np.uint8), **made)

@@ -86,7 +86,8 @@ def imagenette(data, out):
     from fastai.torch_core import set_seed
     from attnfree.data import create_dls
     set_seed(7)
-    create_dls('imagenet', path=data/'imagenette-subset').show_batch(max_n=8, nrows=2, figsize=(7, 3.9))
+    dls = create_dls('imagenet', path=data/'imagenette-subset')
+    dls.show_batch(max_n=8, nrows=2, figsize=(7, 3.9))
     return [save(out, 'imagenette_training.png')]
 
 
@@ -130,8 +131,9 @@ def enwik8(data, out):
     "The beginning of a window of enwik8, and of what is asked for."
     import contextlib, io
     import pandas as pd
-    from attnfree.data import enwik8
-    with contextlib.redirect_stdout(io.StringIO()): held_out = enwik8(data, size=256).valid_ds
+    from attnfree.data import create_dls
+    with contextlib.redirect_stdout(io.StringIO()):
+        held_out = create_dls('enwik8', path=data, size=256).valid_ds
     rows = [repr(bytes(row[:80].tolist())) for row in held_out[1]]
     table = pd.DataFrame(dict(name=['read', 'asked for'], bytes=rows))
     return [write(out, 'enwik8_window.csv', table, index=False)]

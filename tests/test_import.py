@@ -50,6 +50,7 @@ for name, path in dict(folders='pictures', table='table.csv').items():
 attnfree_train(model='timm:deit_tiny_patch16_224', epochs=1, set=short + ['size=32'], out='deit')
 attnfree_train(resume=True, out='deit')
 attnfree_train(model='timm:resnet10t', epochs=1, set=short + ['size=32'], out='resnet')
+attnfree_train(model='timm:deit_tiny_distilled_patch16_224', epochs=1, set=short + ['size=32'], out='two')
 attnfree_eval('deit'), attnfree_eval('resnet')
 attnfree_predict('deit', ['digit.png']), attnfree_predict('resnet', ['digit.png'])
 attnfree_plot(['deit', 'resnet', 'images'], out='baselines.png')
@@ -123,6 +124,25 @@ def test_networks_of_timm_are_baselines(trained):
 OWN = dict(imports=[str(EXAMPLES/'mixers.py')], model='fourier_micro_patch2_8')
 
 
+def test_a_task_that_changed_is_noticed(trained):
+    "The network of a run is not judged, and not gone on with, by a task that asks for another one."
+    (trained/'two_scores.py').write_text(LIT + 'Lit.outputs = lambda self, classes: 2\n')
+    mine = dict(imports=[str(trained/'two_scores.py')])
+    assert end(start(trained/'lit', resume=True, **mine)) == 1
+    assert 'its task and data now ask for' in log(trained/'lit')
+    done = python(trained, '-c', "from attnfree.evaluate import attnfree_eval; "
+                                 "attnfree_eval('lit', imports=['two_scores.py'])")
+    assert done.returncode == 1 and 'num_classes=1, task=\'lit\' needs 2' in done.stderr, done.stderr
+
+
+def test_a_picture_that_fails_costs_no_training(tmp_path):
+    (tmp_path/'bad.py').write_text(LIT + 'Lit.pictures = lambda self, model, dls: 1/0\n')
+    done = python(tmp_path, '-m', 'attnfree.train', '--import', 'bad.py', '--data', 'digits', '--task',
+                  'lit', '--epochs', '1', '--out', 'run')
+    assert done.returncode == 0 and (tmp_path/'run/model.safetensors').exists(), done.stderr
+    assert 'The pictures could not be drawn: ZeroDivisionError' in done.stdout
+
+
 def test_a_killed_training_goes_on_to_the_last_bit(tmp_path):
     "SIGKILL in the middle, for a mixer that the package does not know; the result is the same."
     whole, killed = tmp_path/'whole', tmp_path/'killed'
@@ -187,6 +207,16 @@ LOSS = "lambda scores, share: F.mse_loss(scores[:,0], share)"
      '--data digits --task lit', "no example can be made of data='digits': AttributeError"),
     (LIT.replace("mean_error.higher_is_better = False", ""), '--data digits --task lit',
      'does not say whether more of it is better'),
+    (LIT.replace("> 0).mean()", "> 0).mean()*float('nan')"), '--data digits --task lit',
+     'its loss is nan for two examples'),
+    (LIT.replace(LOSS, LOSS + '.detach()'), '--data digits --task lit', 'its loss has no gradient'),
+    (LIT.replace("(scores[:,0] - share).abs()", "(scores[:,3] - share).abs()"),
+     '--data digits --task lit', 'its metrics cannot take scores of shape (2, 1)'),
+    (LIT.replace("return 'mean_error'", "return 'nope'"), '--data digits --task lit',
+     "monitor='nope' is not among the metrics: valid_loss, mean_error"),
+    (LIT + "Lit.outputs = lambda self, classes: 0\n", '--data digits --task lit',
+     'outputs=0 must be a whole number from 1'),
+    ('import sys; sys.exit()', '', 'SystemExit:  (bad.py, line 1)'),
     (LIT, '--data cifar10 --task lit', "task='lit' is none of data='cifar10', which has classification"),
     (LIT, '--data digits --task lit --set mixup=0.2', 'mixup=0.2 is for images with a class'),
     (LIT, '--data digits --task lit --model mlm_gmlp_mini_128', 'is a network for texts'),
@@ -199,7 +229,7 @@ LOSS = "lambda scores, share: F.mse_loss(scores[:,0], share)"
 def test_a_bad_file_is_one_line_and_nothing_is_written(tmp_path, text, options, complaint):
     (tmp_path/'bad.py').write_text(text)
     (tmp_path/'bad.toml').write_text('task = "lit"\nlr = "fast"\n')
-    np.savetxt(tmp_path/'t.csv', np.ones((200, 17)), delimiter=',', fmt='%d')
+    np.savetxt(tmp_path/'t.csv', np.arange(200*17).reshape(200, 17) % 7, delimiter=',', fmt='%d')
     words = options.split()
     given = dict(zip((word.removeprefix('--') for word in words[::2]), words[1::2]))
     if 'set' in given: given['set'] = [given['set']]

@@ -57,6 +57,10 @@ class DataSet:
         "The examples, by the reader for the task's inputs, which is given the options that it takes."
         reader = getattr(self, task.inputs)
         known = inspect.signature(reader).parameters
+        for name,one in known.items():
+            if one.default is one.empty and name not in ('path', *options) and one.kind < 2:
+                raise ValueError(f"data={self.name!r}: its reader needs {name!r}, but only path, "
+                                 f"{' and '.join(options)} are passed: give it a default")
         if options.get('tokenizer') is not None and 'tokenizer' not in known:
             raise ValueError(f"{str(options['tokenizer'])!r} is a tokenizer for texts, and "
                              f"data={self.name!r} holds {task.inputs}: leave out --tokenizer and "

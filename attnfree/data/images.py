@@ -95,7 +95,9 @@ def open_image(
     "Read one image and set its colour mode."
     try:
         if isinstance(source, bytes): source = io.BytesIO(source)
-        if isinstance(source, np.ndarray): source = Image.fromarray(source)
+        if isinstance(source, np.ndarray):
+            if source.dtype not in (np.uint8, bool): raise ValueError(f"an array of {source.dtype} must be of uint8, from 0 to 255")
+            source = Image.fromarray(source)
         img = source if isinstance(source, Image.Image) else Image.open(source)
         return (PILImageBW if mode=='L' else PILImage)(img.convert(mode))
     except Exception as e:
@@ -176,13 +178,35 @@ class Images:
         cut=None,          # Called with the size, returns transforms that cut training images out at random; `None`: they are seen as held-out ones
         change:list=(),    # Transforms that change batches of training images at random
     ):
-        self.items,self.stats,self.classes = items,stats,classes and [*classes]
+        self.items = tuple(part if hasattr(part, '__getitem__') else [*part] for part in items)
+        self.stats = tuple([float(value) for value in part] for part in stats)
+        self.classes = None if classes is None else [*classes]
+        self._check(paired=parts is None)
         self.crop_pct,self.cut,self.change = crop_pct,cut,[*change]
         opener = open_grey if len(self.stats[0]) == 1 else open_image
         self.opening,self.label = parts or ([ItemGetter(0), opener],[ItemGetter(1)])
         self.example = partial(ImageExample, opening=self.opening, labelling=self.label)
-        if not all(map(len, items)): raise ValueError("items holds no image to train on, or none that is held out")
-        self.size = size or self.example(items[0][0]).image.width
+        self.size = size or self.example(self.items[0][0]).image.width
+
+    def _check(self, paired):
+        "Raise `ValueError` for what would be met in the middle of a training."
+        if not all(map(len, self.items)):
+            raise ValueError("items holds no image to train on, or none that is held out")
+        mean,std = self.stats
+        if len(mean) != len(std) or len(mean) not in (1, 3) or min(std) <= 0:
+            raise ValueError(f"stats={self.stats} must be two lists of one or of three numbers, and "
+                             "the standard deviations above 0")
+        if paired and not (isinstance(self.items[0][0], tuple) and len(self.items[0][0]) == 2):
+            raise ValueError("items must be pairs of a picture and a label, or be taken apart by parts")
+        if not self.classes: return
+        if not all(isinstance(name, str) for name in self.classes):
+            raise ValueError(f"classes={self.classes} must be names: use str(label) there and in items")
+        if len({*self.classes}) < len(self.classes):
+            raise ValueError(f"classes={self.classes} names a class twice")
+        labels = {label for part in self.items for _,label in part} if paired else set()
+        if other := [label for label in labels if label not in self.classes]:
+            raise ValueError(f"items has the label {other[0]!r}, which is none of classes="
+                             f"{self.classes[:10]}")
 
     def dls(self,
         task=None,             # A Task on images; `None`: Classification

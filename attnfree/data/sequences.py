@@ -26,6 +26,9 @@ class Row(NamedTuple):
     begin:int         # Place in the row of the first value that is asked for
     end:int           # The place behind the last
 
+    @property
+    def inputs(self): return (self.values[1:],) # for a task that asks for something else
+
 class SequenceData(TokenData):
     "Rows of values, each of which is to be told from those before it."
     inputs = 'sequences'
