@@ -10,7 +10,7 @@ __all__ = ['run_dls', 'Judging', 'plan_evaluation', 'attnfree_eval', 'score_infl
 from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib.pyplot as plt,numpy as np,pandas as pd,torch
+import matplotlib.pyplot as plt,pandas as pd,torch
 from matplotlib.colors import LinearSegmentedColormap
 from torch import Tensor,nn
 from fastai.data.core import DataLoaders
@@ -19,7 +19,7 @@ from fastcore.script import call_parse
 from .callbacks.training import write_whole
 from .data.datasets import data_set_for
 from .data.images import image_tensor,open_image
-from .evaluation import _short,evaluate,evaluating,plot_confusion
+from .evaluation import _short,evaluating
 from .imports import import_all,told
 from .learner import load,read_config
 from .tasks import task_named
@@ -100,7 +100,7 @@ def plan_evaluation(
 @call_parse
 def attnfree_eval(
     run:str,             # Folder of a run
-    data:str=None,       # Data set with the classes of the run; by default the one it was trained on
+    data:str=None,       # Data set that the run's task serves; by default the one it was trained on
     path:str=None,       # Folder with the data; by default where the run had them
     size:int=None,       # Side of the images in pixels, or tokens of a text or a window; by default as in training
     split:str='valid',   # Of sequences: valid, or test where there is one

@@ -27,7 +27,8 @@ def evaluating(
 @torch.no_grad()
 def evaluate(
     model:nn.Module,               # A network, on whatever device
-    dls:DataLoaders,               # Data with `vocab`; its validation images are used, each once
+    dls:DataLoaders,               # Data with `vocab`
+    loader=None,                   # Images that are judged, each once; `None`: those of `dls.valid`
 )->tuple[pd.DataFrame,np.ndarray]: # A row for each class and one for all; and how many images of class i were taken for class j, `(i, j)`
     "Right answers, top-5 answers, loss and confusions on the validation images."
     classes,device,parts = list(dls.vocab),next(model.parameters()).device,[]
@@ -35,7 +36,7 @@ def evaluate(
     if model.num_classes != n:
         raise ValueError(f"model has num_classes={model.num_classes}, the data has {n} classes")
     with evaluating(model):
-        for x,y in dls.valid:
+        for x,y in dls.valid if loader is None else loader:
             scores = model(x.as_subclass(Tensor).to(device)).float().cpu()
             y,first = y.as_subclass(Tensor).cpu(),scores.topk(min(5, n), dim=1).indices
             parts.append((y, first, F.cross_entropy(scores.double(), y, reduction='none')))

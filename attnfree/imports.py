@@ -43,9 +43,13 @@ def line_of(
     error:BaseException, # That was raised
 )->str:                  # Such as 'my_mixer.py, line 3'
     "File and line where an exception was raised."
-    where = error.__traceback__
-    while where.tb_next: where = where.tb_next
-    return f"{Path(where.tb_frame.f_code.co_filename).name}, line {where.tb_lineno}"
+    if isinstance(error, SyntaxError): return f"{Path(error.filename).name}, line {error.lineno}"
+    where,found = error.__traceback__,None
+    while where: # the last line in an imported file, else the last of all
+        file = str(Path(where.tb_frame.f_code.co_filename).resolve())
+        if found is None or file in IMPORTED or found[0] not in IMPORTED: found = file,where.tb_lineno
+        where = where.tb_next
+    return f"{Path(found[0]).name}, line {found[1]}"
 
 @contextmanager
 def told(
@@ -96,6 +100,7 @@ def import_file(
         raise ValueError(f"--import {name}: {kind}{first_line(error)}{line}") from error
     found = [key for keys in new for key in keys]
     if not found and {*sys.modules} - modules:
+        sys.modules.pop(Path(name).stem if name.endswith('.py') else name, None) # to be mended
         raise ValueError(f"--import {name}: it registers nothing; call attnfree.families.register, "
                          "attnfree.tasks.register_task or attnfree.data.register_data_set in it")
     if name not in IMPORTED: IMPORTED.append(name)

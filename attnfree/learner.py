@@ -26,6 +26,7 @@ from fastcore.foundation import L
 from .callbacks.training import (EMA,Erase,MixImages,Precision,StopOnNaN,
                                          write_whole)
 from .callbacks.less_attention import DiagonalityLoss
+from .data.datasets import DATASETS
 from .data.images import image_tensor
 from .families import NETWORKS
 from .loader import RepeatableDL
@@ -194,10 +195,12 @@ def read_config(
 def check_imports(
     config:dict, # Configuration of a run
 )->None:
-    "Raise `ValueError`, with what to do, if the run's network or task was registered by a file that is not imported."
+    "Raise `ValueError`, with what to do, if network, task or data set were registered by a file that is not imported."
     name,files = config['model']['name'],(config.get('source') or {}).get('imports')
     missing = [f'network {name!r}']*(name not in NETWORKS and not name.startswith(TIMM))
     missing += [f"task {config['task']!r}"]*(config['task'] not in TASKS)
+    data = (config.get('source') or {}).get('data')
+    missing += [f'data set {data!r}']*(data is not None and data not in DATASETS)
     if not files or not missing: return
     calls = '; '.join(f'import_file({file!r})' for file in files)
     raise ValueError(f"the run's {missing[0]} was registered by {', '.join(files)}, which is not "

@@ -352,11 +352,13 @@ def default_recipe(
     "The recipe for a data set when none is named; raises `ValueError` with the candidates where there is none."
     data_set,wanted = data_set_for(data, task)
     for name in (data, f'{data}_{task}'):
-        if name in RECIPES and task in (None, RECIPES[name].get('task', FIELDS['task'].default)[0]): return name
+        row = {field: value for field,(value,_) in RECIPES.get(name, {}).items()}
+        own = row.get('task', FIELDS['task'].default)
+        if row.get('data') == data and task in (None, own): return name
     if wanted.recipe and (task or len(data_set.tasks) == 1):
         return dict(wanted.recipe, data=data, task=wanted.name)
     names = [name for name,row in RECIPES.items() if row['data'].value == data]
-    near = [name for name,row in RECIPES.items() if row.get('task', ['classification'])[0] == wanted.name]
+    near = [name for name,row in RECIPES.items() if 'task' in row and row['task'].value == wanted.name]
     which = (f"name one of {', '.join(names)}" if names else "name a file of fields by --recipe, or one "
              f"of {', '.join(near[-6:]) or 'digits'} with --set data={data} --set task={wanted.name}")
     raise ValueError(f"data={data!r} has no default recipe for task={task!r}: {which}")

@@ -19,7 +19,6 @@ from fasttransform import ItemTransform
 from timm import list_models
 from torch import nn,Tensor
 from .aft.conv import AFTConv
-from .backbone import Backbone
 from .callbacks.text import AnswerMark,BitsPer,Perplexity
 from .callbacks.training import SmoothCrossEntropy,TopK
 from .evaluation import evaluate,evaluation_text,plot_confusion
@@ -70,7 +69,7 @@ class Task:
     name = None         # As in recipes and run folders
     inputs = None       # What networks for it read, one of INPUTS
     data = ()           # Names of data sets that it suits, beside those that name it themselves
-    fields = ()         # Fields of a recipe that have a use here, but not for every task
+    fields = ()         # Of smoothing, mixup, cutmix, erasing and mixer, those that have a use here
     recipe = {}         # Fields of the recipe that is used where none is named
     unit = 'value'      # What the values of its answers are
     generates = None    # What a network of it can go on with: 'text', 'images', or nothing
@@ -230,10 +229,12 @@ def register_task(
         raise ValueError(f"recipe={task.recipe!r} of task {task.name!r} must be a dict of fields")
     if isinstance(task.data, str):
         raise ValueError(f"data={task.data!r} of task {task.name!r} must be a tuple of names")
-    missing = [method for method,instead in dict(loss='loss', target='tensors').items()
-               if getattr(type(task), method) is getattr(Task, method)
-               and getattr(type(task), instead) is getattr(Task, instead)]
-    if missing: raise ValueError(f"task {task.name!r} needs a method {missing[0]}")
+    other = 'targets' if task.inputs == 'images' else 'tensors' # for more than a target of an example
+    base = ImageTask if task.inputs == 'images' else Task
+    for method,instead in ('loss', 'loss'),('target', other):
+        if (getattr(type(task), method) is getattr(Task, method)
+            and getattr(type(task), instead, None) is getattr(base, instead, None)):
+            raise ValueError(f"task {task.name!r} needs a method {method}")
     TASKS[task.name] = task
     return task
 
@@ -252,26 +253,27 @@ def task_of(
 
 # %% ../nbs/tasks/01_tasks.ipynb #4b2f4985
 class TargetOf(ItemTransform):
-    "The target of an item, as a tensor."
+    "The target of an item."
     def __init__(self,
-        task,    # Has `target`
-        example, # Makes an example of an item
+        task,           # Has `target`
+        example,        # Makes an example of an item
+        kind=as_tensor, # What the target becomes
     ):
         super().__init__()
-        self.task,self.example = task,example
+        self.task,self.example,self.kind = task,example,kind
 
     def encodes(self,
         item, # From a data set
     ):        # The target
         "The target of one item."
-        return as_tensor(self.task.target(self.example(item)))
+        return self.kind(self.task.target(self.example(item)))
 
 class ImageTask(Task):
     "A task on images: a target for each, as a number or an array, and one score for each number."
     inputs,fields = 'images',('erasing',)
 
     def outputs(self,
-        classes:list, # Names of the classes, or `None`
+        classes:list, # Names of the classes, `None` where targets are no classes
     )->int:           # How many scores the network gives
         "The size of the head."
         return 1
@@ -357,7 +359,9 @@ class Classification(ImageTask):
         if not images.classes:
             raise ValueError(f"task={self.name!r} needs classes, and these images have none: give "
                              "the names of the classes to Images, or take another task")
-        return [*images.label, Categorize(images.classes, sort=False)]
+        if type(self).target is Classification.target: # labels alone: no image is opened for them
+            return [*images.label, Categorize(images.classes, sort=False)]
+        return [TargetOf(self, images.example, str), Categorize(images.classes, sort=False)]
 
     def outputs(self,
         classes:list, # Names of the classes
@@ -397,12 +401,12 @@ class Classification(ImageTask):
     def evaluate(self,
         model:nn.Module,  # A network, on whatever device
         dls:DataLoaders,  # With `vocab`
-        loader=None,      # Not used: those held out are judged
+        loader=None,      # Those that are judged; `None`: those held out
         title:str='',     # The conditions, for the picture
         settings:dict={}, # Not used
     )->Evaluation:        # A row for each class and one for all, and the confusions as a picture
         "Count right answers and confusions."
-        table,confusion = evaluate(model, dls)
+        table,confusion = evaluate(model, dls, loader)
         total = table.iloc[-1]
         title = f"{title}\n{total.images:,} images, {total.accuracy:.2%} right"
         text = (f"{total.images:,} images\n\n{evaluation_text(table)}\n\n"

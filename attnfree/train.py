@@ -31,10 +31,11 @@ from .imports import first_line,import_all,told
 from .learner import (attnfree_learner,check_imports,fit_recipe,full_settings,load,new_run,
                               read_config,recipe_schedule,save_run)
 from .loader import loader_speed
+from .optimiser import parameter_groups
 from .processes import join_processes,rank_and_world
 from .recipes import (default_recipe,parse_settings,recipe as settings_of,recipe_fields,
                               recipe_table)
-from .tasks import Task,task_named,task_of
+from .tasks import task_named,task_of
 from .visualise.weights import plot_curves
 
 # %% ../nbs/commands/00_train.ipynb #b0936109
@@ -132,6 +133,9 @@ def check_plan(
         old,config = load(start)
         task.check_start(start, config)
         task.begin_from(net, start, old, plan.dls)
+    with told(f"model={plan.arguments['name']!r} is no network for task={task.name!r}"):
+        task.check_model(net, plan.dls)
+        parameter_groups(net)
     _try(plan, net)
     return net
 
@@ -278,8 +282,14 @@ def plan_training(
     "Turn the options of the command into a plan; raises `ValueError` for what is wrong with them."
     o = dict.fromkeys(('recipe', 'data', 'task', 'model', 'epochs', 'path', 'out', 'log', 'start',
                        'tokenizer', 'imports')) | dict(resume=False, workers=0, every=0, skip_bad=False)
+    if unknown := options.keys() - o.keys():
+        raise ValueError(f"options {sorted(unknown)} are unknown; there are: {', '.join(o)}")
     o |= options
-    imported,given = import_all(o['imports']),_given(settings, model=o['model'], epochs=o['epochs'])
+    imported = import_all(o['imports'])
+    given = _given(settings, model=o['model'], epochs=o['epochs'])
+    if o['task'] is not None and given.get('task', o['task']) != o['task']:
+        raise ValueError(f"--task {o['task']} and --set task={given['task']} contradict each other: "
+                         "give one of them")
     path,start,tokenizer,run = o['path'],o['start'],o['tokenizer'],None
     if o['resume']:
         named = {name: o[name] for name in ('data', 'task') if o[name] is not None}

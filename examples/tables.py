@@ -4,7 +4,7 @@ import numpy as np
 from attnfree.data import DataSet, Images, register_data_set
 
 def folders(path):
-    "FOLDER/CLASS/*.png: every fifth picture of a class is held out."
+    "FOLDER/CLASS/*.png: every fifth picture is held out."
     files = sorted(Path(path).glob('*/*.png'))
     pairs = [(file, file.parent.name) for file in files]
     held = pairs[::5]

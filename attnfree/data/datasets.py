@@ -61,7 +61,7 @@ class DataSet:
             if one.default is one.empty and name not in ('path', *options) and one.kind < 2:
                 raise ValueError(f"data={self.name!r}: its reader needs {name!r}, but only path, "
                                  f"{' and '.join(options)} are passed: give it a default")
-        if options.get('tokenizer') is not None and 'tokenizer' not in known:
+        if options.get('tokenizer') is not None and task.inputs != 'texts':
             raise ValueError(f"{str(options['tokenizer'])!r} is a tokenizer for texts, and "
                              f"data={self.name!r} holds {task.inputs}: leave out --tokenizer and "
                              "--start")

@@ -168,15 +168,15 @@ class Images:
     "Images with labels, for training and held out."
     inputs = 'images'
     def __init__(self,
-        items:tuple,       # For training and held out, two lists or arrays; an item is a pair of a picture, as open_image takes it, and a label, or what `parts` understand
-        stats:tuple,       # Mean and standard deviation of each channel in training, two lists; one channel is grey
-        classes:list=None, # Names of the classes, as labels have them; `None`: the labels are none
+        items:tuple,       # For training and held out, two lists or arrays; an item is a tuple of a picture, as open_image takes it, and a label, or what `parts` understand
+        stats:tuple,       # Mean and standard deviation of each channel in training, two lists, of values from 0 to 1; one channel is grey
+        classes:list=None, # Names of the classes, as labels have them; `None`: the labels are no classes
         *,
         size:int=None,     # Side of the images in pixels; `None`: as the first is wide
         crop_pct:float=1., # Share of a held-out image's side that is seen
-        parts:tuple=None,  # Functions that make a picture of an item, and functions that make a label, two lists; `None`: of a pair
+        parts:tuple=None,  # Functions that make a picture of an item, the last of them open_image or open_grey, and functions that make a label, two lists; `None`: of a pair
         cut=None,          # Called with the size, returns transforms that cut training images out at random; `None`: they are seen as held-out ones
-        change:list=(),    # Transforms that change batches of training images at random
+        change:list=(),    # fastai's transforms that change batches at random, for training only (`split_idx=0`)
     ):
         self.items = tuple(part if hasattr(part, '__getitem__') else [*part] for part in items)
         self.stats = tuple([float(value) for value in part] for part in stats)

@@ -16,7 +16,7 @@ from zipfile import BadZipFile,ZipFile
 import numpy as np
 from fastai.data.core import DataLoaders
 from ..text.corpus import hold_out,read_blocks,text_files
-from .images import cifar10,data_path,digits,download,Images,_checksum,_positive
+from .images import cifar10,data_path,digits,download,Images,_checksum
 from .texts import TokenData,_kept
 
 # %% ../../nbs/data/02_sequences.ipynb #6a47fdff
@@ -61,13 +61,6 @@ class SequenceData(TokenData):
             raise ValueError(f"size={size} is more than the {data['n']} places that the network "
                              f"knows: pass size={data['n']} or less")
         return self,data['n'] if size is None else size
-
-    def _loader(self, dls, name, split):
-        "One of the held-out loaders."
-        splits = dict(zip(('valid', 'test'), dls.loaders[1:]))
-        if split not in splits:
-            raise ValueError(f"split={split!r} must be one of data={name!r}: {', '.join(splits)}")
-        return splits[split]
 
 # %% ../../nbs/data/02_sequences.ipynb #99b962a8
 class ByteWindows:

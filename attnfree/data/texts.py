@@ -126,12 +126,20 @@ class TokenData:
         dls:DataLoaders,   # From `dls`
         name:str,          # Of these data, for the words
         size:int,          # Tokens of an example
-        split:str='valid', # The only one
+        split:str='valid', # 'valid', or 'test' where there is a third part
         stride:int=None,   # None
     )->tuple:              # The loader, and its conditions in words
         "Which examples are judged."
-        return (_only_valid(dls, self.inputs, split, stride),
-                f'{name}, {size} {self.unit}')
+        if len(dls.loaders) == 2: _only_valid(dls, self.inputs, split, stride)
+        part = '' if split == 'valid' else f' {split}'
+        return self._loader(dls, name, split),f'{name}{part}, {size} {self.unit}'
+
+    def _loader(self, dls, name, split):
+        "One of the held-out loaders."
+        splits = dict(zip(('valid', 'test'), dls.loaders[1:]))
+        if split not in splits:
+            raise ValueError(f"split={split!r} must be one of data={name!r}: {', '.join(splits)}")
+        return splits[split]
 
 # %% ../../nbs/data/01_texts.ipynb #90713318
 PIECES = 4096 # Word pieces to learn where no tokenizer is given
