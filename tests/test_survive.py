@@ -27,6 +27,7 @@ def test_killed_at_ten_instants(tmp_path, undisturbed, workers):
         process = start(folder, set=RECIPE, every=1 if i % 2 else 4, workers=workers)
         process.join(moment)
         alive = process.is_alive()
+        if not alive: seconds *= 0.6  # the machine was loaded when an undisturbed run was measured
         process.kill()
         process.join()
         where = load_state(folder/'checkpoint.safetensors')['position'] if (folder/'checkpoint.safetensors').exists() else None
