@@ -25,10 +25,10 @@ def check_known(
 )->None:
     "Raise `ValueError` with the nearest of `names` where `name` is none of them."
     if name in names: return
-    near = get_close_matches(str(name), names, n=3, cutoff=0.4) or [*names]
-    listed = ', '.join(near[:60]) + ', ...'*(len(near) > 60)
-    raise ValueError(f"{what}={name!r} is unknown. {'Nearest' if len(near) <= 3 else 'There are'}: "
-                     f"{listed}{'. '*bool(hint)}{hint}")
+    near = get_close_matches(str(name), names, n=3, cutoff=0.4)
+    shown = near or [*names][:60] + ['...']*(len(names) > 60)
+    raise ValueError(f"{what}={name!r} is unknown. {'Nearest' if near else 'There are'}: "
+                     f"{', '.join(shown)}{'. '*bool(hint)}{hint}")
 
 @dataclass(frozen=True)
 class Family:

@@ -9,6 +9,7 @@ __all__ = ['IMPORTED', 'first_line', 'line_of', 'told', 'import_file', 'import_a
 import importlib,importlib.util,sys
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import walk_tb
 
 from .data.datasets import DATASETS
 from .families import NETWORKS
@@ -41,15 +42,21 @@ def first_line(
 
 def line_of(
     error:BaseException, # That was raised
+    *files:str,          # Whose lines tell most, beside all that were imported
 )->str:                  # Such as 'my_mixer.py, line 3'
     "File and line where an exception was raised."
     if isinstance(error, SyntaxError): return f"{Path(error.filename).name}, line {error.lineno}"
-    where,found = error.__traceback__,None
-    while where: # the last line in an imported file, else the last of all
-        file = str(Path(where.tb_frame.f_code.co_filename).resolve())
-        if found is None or file in IMPORTED or found[0] not in IMPORTED: found = file,where.tb_lineno
-        where = where.tb_next
-    return f"{Path(found[0]).name}, line {found[1]}"
+    lines = [(str(Path(frame.f_code.co_filename).resolve()), line)
+             for frame,line in walk_tb(error.__traceback__)]
+    theirs = [line for line in lines if line[0] in {*IMPORTED, *files}]
+    file,line = (theirs or lines)[-1]
+    return f"{Path(file).name}, line {line}"
+
+def _says_all(error):
+    "Whether an exception is one of this package's messages."
+    *_,(frame,_) = walk_tb(error.__traceback__)
+    ours = frame.f_globals.get('__name__', '').startswith('attnfree.')
+    return isinstance(error, (ValueError, OSError)) and (ours or frame.f_globals is globals())
 
 @contextmanager
 def told(
@@ -58,10 +65,7 @@ def told(
     "Errors of somebody else's code become one line with its place; those of this package say all."
     try: yield
     except Exception as error:
-        where = error.__traceback__
-        while where.tb_next: where = where.tb_next
-        ours = where.tb_frame.f_globals.get('__name__', '').startswith('attnfree.')
-        if ours and isinstance(error, (ValueError, OSError)): raise
+        if _says_all(error): raise
         raise ValueError(f'{what}: {type(error).__name__}: {first_line(error)} ({line_of(error)})'
                          ) from error
 
@@ -95,8 +99,8 @@ def import_file(
     except (Exception, SystemExit) as error:
         for table,old in zip(tables, before): table.clear(); table.update(old)
         if loaded: sys.modules.pop(Path(name).stem if name.endswith('.py') else name, None)
-        own = loaded or isinstance(error, (FileNotFoundError, FileExistsError))
-        kind,line = ('','') if own else (f'{type(error).__name__}: ',f' ({line_of(error)})')
+        kind = '' if _says_all(error) else f'{type(error).__name__}: '
+        line = '' if _says_all(error) else f' ({line_of(error, name)})'
         raise ValueError(f"--import {name}: {kind}{first_line(error)}{line}") from error
     found = [key for keys in new for key in keys]
     if not found and {*sys.modules} - modules:

@@ -27,7 +27,7 @@ from .checkpoint import Checkpoint,higher_is_better,load_state,TrainingStopped
 from .data.datasets import create_dls,data_set_for
 from .data.images import data_config
 from .evaluation import evaluating
-from .imports import first_line,import_all,told
+from .imports import first_line,import_all,line_of,told
 from .learner import (attnfree_learner,check_imports,fit_recipe,full_settings,load,new_run,
                               read_config,recipe_schedule,save_run)
 from .loader import loader_speed
@@ -187,8 +187,10 @@ def run_plan(
     if rank > 0: return None
     save_run(run, read_config(run), net)
     try: draw_run(run, net, dls)
+    except OSError: raise # a full disk is no matter of pictures
     except Exception as error: # the weights are there; a picture is not worth them
-        print(f"The pictures could not be drawn: {type(error).__name__}: {first_line(error)}")
+        print(f"The pictures could not be drawn: {type(error).__name__}: {first_line(error)} "
+              f"({line_of(error)}); attnfree_train --resume --out {run} tries them again")
     return pd.read_csv(run/'metrics.csv')
 
 def train(
@@ -415,11 +417,12 @@ def attnfree_train(
                              path=path, out=out, resume=resume, workers=workers, every=every,
                              skip_bad=skip_bad, log=log, start=start, tokenizer=tokenizer,
                              imports=imports)
-        if loader: return say(_loader_words(plan.dls.train))
-        net = check_plan(plan)
-        plan = _begin(plan, net, out, say)
-        metrics = run_plan(plan, net)
-        if metrics is not None: _report(plan, metrics, say)
+        if loader: say(_loader_words(plan.dls.train))
+        else:
+            net = check_plan(plan)
+            plan = _begin(plan, net, out, say)
+            metrics = run_plan(plan, net)
+            if metrics is not None: _report(plan, metrics, say)
         if dist.is_initialized(): dist.destroy_process_group()
     except TrainingStopped as stop:
         options = dict(workers=workers, every=every, log=log)

@@ -130,7 +130,8 @@ class TokenData:
         stride:int=None,   # None
     )->tuple:              # The loader, and its conditions in words
         "Which examples are judged."
-        if len(dls.loaders) == 2: _only_valid(dls, self.inputs, split, stride)
+        if stride is not None or len(dls.loaders) == 2:
+            _only_valid(dls, self.inputs, split, stride)
         part = '' if split == 'valid' else f' {split}'
         return self._loader(dls, name, split),f'{name}{part}, {size} {self.unit}'
 
