@@ -35,7 +35,7 @@ from .optimiser import parameter_groups
 from .processes import join_processes,rank_and_world
 from .recipes import (default_recipe,parse_settings,recipe as settings_of,recipe_fields,
                               recipe_table)
-from .tasks import task_named,task_of
+from .tasks import task_of
 from .visualise.weights import plot_curves
 
 # %% ../nbs/commands/00_train.ipynb #b0936109
@@ -219,6 +219,10 @@ def option(
     return fastcore.script.Param(about, kind, **how) if hasattr(fastcore.script, 'Param') else Annotated[kind, about, how]
 
 # %% ../nbs/commands/00_train.ipynb #05980452
+def _whole(path):
+    "A path from the root."
+    return str(Path(path).expanduser().resolve()) if path else None
+
 def _given(settings, **named):
     "The settings from --set and from the options that are short for it."
     given = parse_settings(settings or [])
@@ -229,7 +233,7 @@ def _given(settings, **named):
     return given
 
 def _begun_settings(out, recipe, given):
-    "Configuration and settings of a run that goes on; raises `ValueError` where others are asked for."
+    "Settings and source of a run that goes on; raises `ValueError` where others are asked for."
     if out is None:
         raise ValueError("resume needs out, the folder of the run: attnfree_train --resume --out "
                          "runs/001")
@@ -245,7 +249,7 @@ def _begun_settings(out, recipe, given):
             raise ValueError(f"{name}={asked[name]!r}, but the run in {out} has {name}="
                              f"{wanted[name]!r}: a resumed run keeps its settings; start a new one "
                              "for others")
-    return config,wanted
+    return wanted,config['source']
 
 def _new_settings(recipe, data, task, given, start):
     "The settings of a new run."
@@ -258,6 +262,9 @@ def _new_settings(recipe, data, task, given, start):
                                  f"one of them out, or name the data by --set data={data}")
             given['data'] = data
         if task is not None: given.setdefault('task', task)
+    if task is not None and given.get('task', task) != task:
+        raise ValueError(f"--task {task} and --set task={given['task']} contradict each other: give "
+                         "one of them")
     if start is not None:
         config = read_config(start)
         check_imports(config)
@@ -278,60 +285,42 @@ def _shared(
     return values[0]
 
 def plan_training(
-    settings:list[str]=None, # Fields of the recipe, as of --set
-    **options                # As for attnfree_train
-)->Plan:                     # For check_plan and run_plan
-    "Turn the options of the command into a plan; raises `ValueError` for what is wrong with them."
-    o = dict.fromkeys(('recipe', 'data', 'task', 'model', 'epochs', 'path', 'out', 'log', 'start',
-                       'tokenizer', 'imports')) | dict(resume=False, workers=0, every=0, skip_bad=False)
-    if unknown := options.keys() - o.keys():
-        raise ValueError(f"options {sorted(unknown)} are unknown; there are: {', '.join(o)}")
-    o |= options
-    imported = import_all(o['imports'])
-    given = _given(settings, model=o['model'], epochs=o['epochs'])
-    if o['task'] is not None and given.get('task', o['task']) != o['task']:
-        raise ValueError(f"--task {o['task']} and --set task={given['task']} contradict each other: "
-                         "give one of them")
-    path,start,tokenizer,run = o['path'],o['start'],o['tokenizer'],None
-    if o['resume']:
-        named = {name: o[name] for name in ('data', 'task') if o[name] is not None}
-        config,wanted = _begun_settings(o['out'], o['recipe'], given | named)
-        source,run = config['source'],Path(o['out']).expanduser()
-        path,start = path or source.get('path'),source.get('start')
-        if (run/'tokenizer.json').exists(): tokenizer = run/'tokenizer.json'
-    else:
-        wanted = _new_settings(o['recipe'], o['data'], o['task'], given, start)
-        if start is not None:
-            if tokenizer is not None:
-                raise ValueError(f"--tokenizer {tokenizer} and --start {start} contradict each other: "
-                                 "a run takes over the tokenizer of the one it begins with")
-            task_named(wanted['task']).check_start(start, read_config(start))
-            tokenizer = Path(start)/'tokenizer.json'
-    if wanted['threads'] is not None: torch.set_num_threads(wanted['threads'])
-    _check_network(wanted)
-    with told(f"task={wanted['task']!r}: no example can be made of data={wanted['data']!r}"):
-        dls = create_dls(wanted['data'], wanted['task'], path, bs=wanted['bs']//wanted['accumulate'],
-                         size=wanted['size'], seed=wanted['seed'], workers=o['workers'],
-                         augment=wanted['augment'], skip_bad=o['skip_bad'], tokenizer=tokenizer)
-    dls.train.group = wanted['accumulate']
-    dls.train.limit,dls.valid.limit = wanted['train_examples'],wanted['valid_examples']
-    source = dict(data=wanted['data'], path=_whole(path), start=_whole(start), imports=imported)
-    plan = _plan(wanted, dls, run, source, resume=o['resume'], every=o['every'], log=o['log'])
-    if o['resume'] and json.loads(json.dumps(plan.arguments)) != config['model']:
-        raise ValueError(f"the network of {o['out']} was built as {config['model']}, and its task and "
-                         f"data now ask for {plan.arguments}: take those that it was trained with")
+    settings:dict,       # Every field, as recipe of attnfree.recipes returns them
+    source:dict={},      # `path`, where the data are; `start`, a run to begin with; `imports`
+    run:str|Path=None,   # Folder of a run to go on with; `None`: a new run
+    *,
+    workers:int=0,       # Processes that load data
+    every:int=0,         # Save after so many steps too; 0: only after each epoch
+    skip_bad:bool=False, # Go on without examples that cannot be read
+    log:str=None,        # 'tensorboard', 'wandb' or both
+    tokenizer:str=None,  # For texts, as for create_dls; `None`: that of `run` or `start`, else bytes
+)->Plan:                 # For check_plan and run_plan
+    "Read the data and settle what a training is going to be; raises `ValueError` for what does not fit."
+    name,path,start = settings['data'],source.get('path'),source.get('start')
+    task = data_set_for(name, settings['task'])[1]
+    if start is not None and run is None:
+        if tokenizer is not None:
+            raise ValueError(f"--tokenizer {tokenizer} and --start {start} contradict each other: a "
+                             "run takes over the tokenizer of the one it begins with")
+        task.check_start(start, read_config(start))
+    task.check_network(settings)
+    kept = [Path(folder)/'tokenizer.json' for folder in (run, start) if folder is not None]
+    tokenizer = next((file for file in kept if file.exists()), tokenizer)
+    if settings['threads'] is not None: torch.set_num_threads(settings['threads'])
+    with told(f'task={task.name!r}: no example can be made of data={name!r}'):
+        dls = create_dls(name, task, path, bs=settings['bs']//settings['accumulate'],
+                         size=settings['size'], seed=settings['seed'], workers=workers,
+                         augment=settings['augment'], skip_bad=skip_bad, tokenizer=tokenizer)
+    dls.train.group = settings['accumulate']
+    dls.train.limit,dls.valid.limit = settings['train_examples'],settings['valid_examples']
+    source = source | dict(data=name, path=_whole(path), start=_whole(start))
+    plan = _plan(settings, dls, run and Path(run), source, resume=run is not None, every=every, log=log)
+    if run is not None and json.loads(json.dumps(plan.arguments)) != read_config(run)['model']:
+        raise ValueError(f"the network of {run} was built as {read_config(run)['model']}, and its task "
+                         f"and data now ask for {plan.arguments}: take those that it was trained with")
     return plan
 
 # %% ../nbs/commands/00_train.ipynb #6114811d
-def _whole(path):
-    "A path from the root."
-    return str(Path(path).expanduser().resolve()) if path else None
-
-def _check_network(wanted):
-    "Raise `ValueError` for an unknown network, or one for other inputs, before data are read."
-    task = data_set_for(wanted['data'], wanted['task'])[1]
-    task.check_network(wanted)
-
 def _begin(plan, net, out, say):
     "Say what is going to be trained, and give it a folder."
     train,valid,settings = plan.dls.train,plan.dls.valid,plan.settings
@@ -413,10 +402,16 @@ def attnfree_train(
     try:
         join_processes(timeout)
         say = print if rank_and_world()[0] == 0 else lambda *text: None
-        plan = plan_training(set, recipe=recipe, data=data, task=task, model=model, epochs=epochs,
-                             path=path, out=out, resume=resume, workers=workers, every=every,
-                             skip_bad=skip_bad, log=log, start=start, tokenizer=tokenizer,
-                             imports=imports)
+        imported,given = import_all(imports),_given(set, model=model, epochs=epochs)
+        if resume:
+            named = dict(data=data, task=task)
+            given |= {name: value for name,value in named.items() if value is not None}
+            settings,source = _begun_settings(out, recipe, given)
+        else: settings,source = _new_settings(recipe, data, task, given, start),dict(start=start)
+        source = source | dict(path=path or source.get('path'), imports=imported)
+        plan = plan_training(settings, source, Path(out).expanduser() if resume else None,
+                             workers=workers, every=every, skip_bad=skip_bad, log=log,
+                             tokenizer=tokenizer)
         if loader: say(_loader_words(plan.dls.train))
         else:
             net = check_plan(plan)
