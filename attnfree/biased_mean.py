@@ -11,7 +11,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from .weighted_mean import (above_zero,in_precision,linear_scan,prepare,row_span,
+from .weighted_mean import (safe_denominator,run_in_precision,linear_scan,prepare_keys_values,row_span,
                                     _towards_sums,_units)
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #df4d7c46
@@ -20,7 +20,7 @@ def _full_sums(k, v, w, top, keep):
     e = (k - k.amax(dim=1, keepdim=True)).exp_()
     if keep is not None: e *= keep.to(e)
     p = (w - top).exp().expand(len(k), -1, -1)
-    weight = above_zero(p @ e, keep)
+    weight = safe_denominator(p @ e, keep)
     return (p @ (e*v)).div_(weight),weight
 
 def _full_gradients(grad, k, v, w, top, mean, weight, keep):
@@ -37,14 +37,14 @@ def _full_gradients(grad, k, v, w, top, mean, weight, keep):
 class _FullMean(torch.autograd.Function):
     @staticmethod
     def forward(ctx, k, v, w, top, span, keep):
-        mean,weight = in_precision(lambda *tensors: _full_sums(*tensors, keep), span, k, v, w, top)
+        mean,weight = run_in_precision(lambda *tensors: _full_sums(*tensors, keep), span, k, v, w, top)
         ctx.save_for_backward(k, v, w, top, mean, weight, span, keep)
         return mean
 
     @staticmethod
     def backward(ctx, grad):
         *tensors,span,keep = ctx.saved_tensors
-        gradients = in_precision(lambda *tensors: _full_gradients(*tensors, keep), span, grad.contiguous(), *tensors)
+        gradients = run_in_precision(lambda *tensors: _full_gradients(*tensors, keep), span, grad.contiguous(), *tensors)
         return *gradients,None,None,None
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #a8e05364
@@ -116,7 +116,7 @@ def _causal_sums(k, v, w, top, far, keep):
         for sums,rows in zip(x, y): _rows(rows)[1:].addcmul_(p_before @ _rows(sums)[:-1], _rows(gate)[1:])
     if x.shape[-3] > 2: y[...,2:,:,:].addcmul_((far - top[...,0]).exp()[:,2:,:,None]*gate[...,2:,:,:], _blocks_before(x, before, after)[0][...,None,:])
     total,weight = y.flatten(-3, -2)
-    weight = above_zero(weight, keep)
+    weight = safe_denominator(weight, keep)
     return total/weight,weight.clone()
 
 def _causal_gradients(grad, k, v, w, top, far, mean, weight, keep):
@@ -156,14 +156,14 @@ def _causal_gradients(grad, k, v, w, top, far, mean, weight, keep):
 class _CausalMean(torch.autograd.Function):
     @staticmethod
     def forward(ctx, k, v, w, top, far, span, keep):
-        mean,weight = in_precision(lambda *tensors: _causal_sums(*tensors, keep), span, k, v, w, top, far)
+        mean,weight = run_in_precision(lambda *tensors: _causal_sums(*tensors, keep), span, k, v, w, top, far)
         ctx.save_for_backward(k, v, w, top, far, mean, weight, span, keep)
         return mean
 
     @staticmethod
     def backward(ctx, grad):
         *tensors,span,keep = ctx.saved_tensors
-        return *in_precision(lambda *tensors: _causal_gradients(*tensors, keep), span, grad, *tensors),None,None,None,None
+        return *run_in_precision(lambda *tensors: _causal_gradients(*tensors, keep), span, grad, *tensors),None,None,None,None
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #b71c9383
 def full_mean(
@@ -177,7 +177,7 @@ def full_mean(
     "The mean of `v` for every token, weighted by `exp(k + w)` (Zhai et al. 2021, the mean in Eq. 2); raises `ValueError` for a `w` of another shape or of too wide a span."
     n,wanted = k.shape[1],v.dtype
     if w.shape != (n, n): raise ValueError(f"w has shape {tuple(w.shape)}, but k has {n} tokens: it must be ({n}, {n})")
-    k,v,keep = prepare(k, v, key_padding_mask)
+    k,v,keep = prepare_keys_values(k, v, key_padding_mask)
     w = w.to(k)
     if causal: w = w.masked_fill(torch.ones(n, n, dtype=torch.bool, device=w.device).triu(1), -math.inf)
     top,span = row_span(w)
@@ -223,7 +223,7 @@ def _band_sums(k, v, w, top, far, keep):
         earlier,later = blocks.cumsum(dim=-2)[...,:-2,:],blocks.flip(-2).cumsum(dim=-2).flip(-2)[...,2:,:]
         y = y + (far - top[...,0]).exp()[...,None]*(F.pad(earlier, (0, 0, 2, 0)) + F.pad(later, (0, 0, 0, 2)))[...,None,:]
     total,weight = y.flatten(-3, -2)
-    return total/above_zero(weight, keep),
+    return total/safe_denominator(weight, keep),
 
 def _window_mean(k, v, w, top, keep, left, right):
     "Mean over the window alone, written out, `(b, n, d, left+1+right)`; `w` is the band, minus infinity where nothing is read."
@@ -232,7 +232,7 @@ def _window_mean(k, v, w, top, keep, left, right):
     p = (w - top).exp().transpose(0, 1).repeat_interleave(k.shape[-1]//len(w), dim=1)
     e = (keys - keys.amax(dim=-1, keepdim=True).detach()).exp()*p
     if keep is not None: e = e*windows(keep.to(k))
-    return (e*windows(v)).sum(dim=-1)/above_zero(e.sum(dim=-1), keep),
+    return (e*windows(v)).sum(dim=-1)/safe_denominator(e.sum(dim=-1), keep),
 
 def band_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
@@ -248,7 +248,7 @@ def band_mean(
     (b,n,d),groups,wanted = v.shape,len(band),v.dtype
     if band.shape[1] != n: raise ValueError(f"band is for {band.shape[1]} tokens, but k has {n}")
     if d % groups: raise ValueError(f"band has {len(band)} groups, which must divide the {d} channels")
-    k,v,keep = prepare(k, v, key_padding_mask)
+    k,v,keep = prepare_keys_values(k, v, key_padding_mask)
     if band.shape[2] != left + 1 + (right or 0): raise ValueError(f"band has {band.shape[2]} biases for a token, but left={left} and right={right} need {left + 1 + (right or 0)}")
     over = [max(0, side - n + 1) for side in (left, right or 0)]                     # what of the band no token can reach
     band,left,right = band[...,over[0]:band.shape[2]-over[1]].to(k),left - over[0],right if right is None else right - over[1]
@@ -256,7 +256,7 @@ def band_mean(
         other = torch.arange(n, device=k.device)[:,None] + torch.arange(-left, (right or 0)+1, device=k.device)
         w = band.masked_fill((other < 0) | (other >= n), -math.inf)
         top,span = row_span(w)
-        return in_precision(lambda *tensors: _window_mean(*tensors, keep, left, right or 0), span, k, v, w, top)[0].to(wanted)
+        return run_in_precision(lambda *tensors: _window_mean(*tensors, keep, left, right or 0), span, k, v, w, top)[0].to(wanted)
     w,far,padding = band_logits(band, left, right)
     top,span = row_span(torch.cat([w, far[...,None]], dim=-1))
     def grouped(t, value=0): return F.pad(t, (0, 0, 0, padding), value=value).unflatten(-1, (groups, -1)).transpose(1, 2)
@@ -264,5 +264,5 @@ def band_mean(
     if keep is not None: keep = F.pad(keep, (0, 0, 0, padding))[:,None]
     k,v = grouped(k, torch.finfo(k.dtype).min),grouped(v)
     if right is None: mean = _CausalMean.apply(k, v, w, top, far, span, keep)
-    else: mean, = in_precision(lambda *tensors: _band_sums(*tensors, keep), span, k, v, w, top, far)
+    else: mean, = run_in_precision(lambda *tensors: _band_sums(*tensors, keep), span, k, v, w, top, far)
     return mean.transpose(1, 2).flatten(2)[:,:n].to(wanted)

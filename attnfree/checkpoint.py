@@ -17,7 +17,7 @@ from fastai.callback.core import Callback
 from fastai.learner import Learner
 from safetensors import SafetensorError,safe_open
 from safetensors.torch import save
-from .callbacks.training import evaluated_model,trained_model,write_whole
+from .callbacks.training import evaluated_model,trained_model,write_atomically
 from .loader import random_states,set_random_states
 from .processes import rank_and_world
 
@@ -54,7 +54,7 @@ def save_state(
     "Write a nested state to one file, whole or not at all."
     tensors = {}
     text = json.dumps(_pack(state, tensors))
-    write_whole(file, save(tensors, dict(format='attnfree state', version=str(VERSION), state=text)))
+    write_atomically(file, save(tensors, dict(format='attnfree state', version=str(VERSION), state=text)))
 
 def load_state(
     file:str|Path, # What save_state wrote
@@ -199,7 +199,7 @@ class Checkpoint(Callback):
             raise ValueError(f"GradientAccumulation({accumulation.n_acc}) does not divide an epoch of {len(train)} batches of {train.bs}, and gradients are not saved: use batches that it divides")
         if rank_and_world()[0] == 0: # better now than after an epoch
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_whole(self.folder/'.writable', b'')
+            write_atomically(self.folder/'.writable', b'')
             (self.folder/'.writable').unlink()
         self.skipped,self.first_batch,self.total,self.state,self.saved_at = 0,0,self.n_epoch,None,0
         if self.resume:
@@ -251,7 +251,7 @@ class Checkpoint(Callback):
         if self.best is None or (value > self.best if self.higher else value < self.best):
             self.best = value
             weights = {name: weight.detach().to('cpu', copy=True).contiguous() for name,weight in evaluated_model(self.learn).state_dict().items()}
-            if rank_and_world()[0] == 0: write_whole(self.folder/'best.safetensors', save(weights))
+            if rank_and_world()[0] == 0: write_atomically(self.folder/'best.safetensors', save(weights))
         if self._heard() and self.epoch+1 < self.n_epoch: self._stop(self.epoch+1, 0)
         self.save(self.epoch+1, 0)
 

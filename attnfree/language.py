@@ -32,7 +32,7 @@ class Size(NamedTuple):
     hidden:int     # Hidden channels, the paper's d_ffn
     parameters:int=None # With `words`; `None`: not counted
     mixer:dict={}  # Further options of the mixer
-    words:int=32000 # Words that are known, bytes, or levels of a sub-pixel
+    vocab_size:int=32000 # Words that are known, bytes, or levels of a sub-pixel
 
 MODELS = {
     'mlm_bert_base_128':                Size('bert', 128, 12, 768, 3072, 109_765_376),
@@ -112,7 +112,7 @@ def _accepts(mixer, option): return option in inspect.signature(mixer).parameter
 def _network(size, mixer, causal, ff, positions, mask_padding, *, vocab_size=None, drop=0,
              drop_path_rate=0):
     "A network around a causal mixer, or around one that reads whole texts, of a `size`."
-    words = size.words if vocab_size is None else vocab_size
+    words = size.vocab_size if vocab_size is None else vocab_size
     stem = TokenEmbedding(words, size.dim, size.n, segments=0 if causal else 2,
                           positions=positions, norm=not causal, drop=drop)
     channels = partial(channel_ff, ratio=size.hidden/size.dim, drop=drop) if ff else None
@@ -135,9 +135,9 @@ def text_family(
 )->Family:                   # To be registered
     "Networks for texts or sequences that are a stack of blocks around a mixer."
     if networks is None and causal:
-        networks = {f'lm_{name}_mini_256': Size(name, 256, 4, 128, 512, words=256),
-                    f'pixels_{name}_mini_32': Size(name, 3072, 4, 128, 512, words=256),
-                    f'pixels_{name}_micro_8': Size(name, 64, 4, 64, 256, words=17)}
+        networks = {f'lm_{name}_mini_256': Size(name, 256, 4, 128, 512, vocab_size=256),
+                    f'pixels_{name}_mini_32': Size(name, 3072, 4, 128, 512, vocab_size=256),
+                    f'pixels_{name}_micro_8': Size(name, 64, 4, 64, 256, vocab_size=17)}
     elif networks is None: networks = {f'mlm_{name}_mini_128': Size(name, 128, 6, 128, 512)}
     build = partial(_network, mixer=mixer, causal=causal, ff=ff, positions=positions,
                     mask_padding=mask_padding)

@@ -24,7 +24,7 @@ from fastai.data.core import DataLoaders,Datasets
 from fastai.learner import Learner
 from fastcore.foundation import L
 from .callbacks.training import (EMA,Erase,MixImages,Precision,StopOnNaN,
-                                         write_whole)
+                                         write_atomically)
 from .callbacks.less_attention import DiagonalityLoss
 from .data.datasets import DATASETS
 from .data.images import image_tensor
@@ -162,10 +162,10 @@ def save_run(
             raise ValueError(f"config has no {key!r}, without which the run cannot be loaded; it has "
                              f"{sorted(config)}")
     content = json.dumps(dict(format=FORMAT) | config, indent=2)
-    write_whole(Path(run)/'config.json', content.encode())
+    write_atomically(Path(run)/'config.json', content.encode())
     if model is None: return
     weights = {k: v.detach().cpu().contiguous() for k,v in model.state_dict().items()}
-    write_whole(Path(run)/'model.safetensors', save(weights))
+    write_atomically(Path(run)/'model.safetensors', save(weights))
 
 def read_config(
     run:str|Path, # Run folder
@@ -246,4 +246,4 @@ def predict(
         raise ValueError(f"the run was trained on {task.inputs}, not on images "
                          f"(model {config['model']['name']})")
     x = image_tensor(image, config['data']).to(next(model.parameters()).device)
-    return {answer.name: answer.value for answer in task.answer(model(x)[0], config['data'])}
+    return {answer.name: answer.value for answer in task.predictions(model(x)[0], config['data'])}

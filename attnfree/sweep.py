@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 from fastcore.script import call_parse
-from .callbacks.training import write_whole
+from .callbacks.training import write_atomically
 from .imports import import_all
 from .learner import build_model,check_imports,full_settings,read_config
 from .recipes import default_recipe,parse_settings,recipe as settings_of
@@ -133,7 +133,7 @@ def _report(out, runs, metric):
     table = sweep_table(runs)
     metric = metric or _metric(runs)
     means = sweep_means(table, metric)
-    write_whole(out/'sweep.csv', table.to_csv(index=False).encode())
+    write_atomically(out/'sweep.csv', table.to_csv(index=False).encode())
     plot_sweep(table, metric).savefig(out/'sweep.png', dpi=150)
     return metric,means
 

@@ -27,7 +27,7 @@ from .checkpoint import Checkpoint,higher_is_better,load_state,TrainingStopped
 from .data.datasets import create_dls,data_set_for
 from .data.images import data_config
 from .evaluation import evaluating
-from .imports import first_line,import_all,line_of,told
+from .imports import first_line,import_all,line_of,error_context
 from .learner import (attnfree_learner,check_imports,fit_recipe,full_settings,load,new_run,
                               read_config,recipe_schedule,save_run)
 from .loader import loader_speed
@@ -77,15 +77,15 @@ def _plan(settings, dls, run, source, **how):
     "The plan for some data; raises `ValueError` for what does not fit."
     task = task_of(dls)
     settings = settings | dict(task=task.name)
-    with told(f'task={task.name!r}'): task.check(settings)
+    with error_context(f'task={task.name!r}'): task.check(settings)
     recipe_schedule(dls, settings) # a warm-up longer than the run stops here
     log = how.get('log')
     unknown = {*(log or '').split(',')} - {'', 'tensorboard', 'wandb'}
     if unknown: raise ValueError(f"log={log!r} must be tensorboard or wandb, or both with a comma")
     if how.get('every', 0) < 0: raise ValueError(f"every={how['every']} must not be negative")
-    with told(f"task={task.name!r}: no example can be made of data={settings['data']!r}"):
+    with error_context(f"task={task.name!r}: no example can be made of data={settings['data']!r}"):
         data = dls.source.about(dls) if hasattr(dls, 'source') else data_config(dls)
-    with told(f"task={task.name!r}: its network cannot be planned"):
+    with error_context(f"task={task.name!r}: its network cannot be planned"):
         arguments,refused = task.arguments(settings, data)
     return Plan(settings, dls, data, arguments, run, source, refused=tuple(refused), **how)
 
@@ -93,14 +93,14 @@ def _try(plan, net):
     "Raise `ValueError` if loss or metrics of a task cannot be taken of two held-out examples."
     task,dls,name = plan.task,plan.dls,plan.arguments['name']
     with no_random(), evaluating(net):
-        with told(f'task={task.name!r}: no example can be made of these data'):
+        with error_context(f'task={task.name!r}: no example can be made of these data'):
             batch = dls.valid.new(bs=2*rank_and_world()[1], num_workers=0).one_batch()
             batch = [part.as_subclass(torch.Tensor) for part in to_cpu(batch)]
         inputs,targets = batch[:task.n_inp],batch[task.n_inp:]
         sizes = [', '.join(str(tuple(part.shape)) for part in parts) for parts in (inputs, targets)]
-        with told(f'model={name!r} cannot read inputs of shape {sizes[0]}'): scores = net(*inputs)
+        with error_context(f'model={name!r} cannot read inputs of shape {sizes[0]}'): scores = net(*inputs)
         shapes = f'scores of shape {tuple(scores.shape)} and targets of shape {sizes[1]}'
-        with told(f'task={task.name!r}: its loss cannot take {shapes}'), warnings.catch_warnings():
+        with error_context(f'task={task.name!r}: its loss cannot take {shapes}'), warnings.catch_warnings():
             warnings.simplefilter('error', UserWarning) # PyTorch's word for a broadcast
             loss = task.loss(plan.settings | dict(smoothing=0))(scores, *targets)
         shape = getattr(loss, 'shape', None)
@@ -116,7 +116,7 @@ def _try(plan, net):
                              "scores, by PyTorch's functions")
         seen = SimpleNamespace(pred=scores.detach(), xb=inputs, yb=targets, x=inputs[0], y=targets[0],
                                loss=loss.detach(), to_detach=to_detach)
-        with told(f'task={task.name!r}: its metrics cannot take {shapes}'):
+        with error_context(f'task={task.name!r}: its metrics cannot take {shapes}'):
             for metric in map(mk_metric, task.metrics(dls)): metric.reset(), metric.accumulate(seen)
 
 def check_plan(
@@ -125,7 +125,7 @@ def check_plan(
     "Build the network and try it; writes nothing, raises `ValueError` for what cannot be trained."
     task,start = plan.task,plan.source.get('start')
     with torch.device('meta'): task.build(plan.arguments) # a size that does not fit stops here
-    with told(f'task={task.name!r}: its metrics'):
+    with error_context(f'task={task.name!r}: its metrics'):
         higher_is_better(plan.monitor, task.metrics(plan.dls))
     set_seed(plan.settings['seed'], reproducible=True)
     net = task.build(plan.arguments)
@@ -133,7 +133,7 @@ def check_plan(
         old,config = load(start)
         task.check_start(start, config)
         task.begin_from(net, start, old, plan.dls)
-    with told(f"model={plan.arguments['name']!r} is no network for task={task.name!r}"):
+    with error_context(f"model={plan.arguments['name']!r} is no network for task={task.name!r}"):
         task.check_model(net, plan.dls)
         parameter_groups(net)
     _try(plan, net)
@@ -307,7 +307,7 @@ def plan_training(
     kept = [Path(folder)/'tokenizer.json' for folder in (run, start) if folder is not None]
     tokenizer = next((file for file in kept if file.exists()), tokenizer)
     if settings['threads'] is not None: torch.set_num_threads(settings['threads'])
-    with told(f'task={task.name!r}: no example can be made of data={name!r}'):
+    with error_context(f'task={task.name!r}: no example can be made of data={name!r}'):
         dls = create_dls(name, task, path, bs=settings['bs']//settings['accumulate'],
                          size=settings['size'], seed=settings['seed'], workers=workers,
                          augment=settings['augment'], skip_bad=skip_bad, tokenizer=tokenizer)

@@ -2,7 +2,7 @@
 import numpy as np
 import torch.nn.functional as F
 from fastai.metrics import AvgMetric
-from attnfree.tasks import Answer, ImageTask, register_task
+from attnfree.tasks import ImageTask, Prediction, register_task
 
 def mean_error(scores, share): return (scores[:,0] - share).abs().mean()
 mean_error.higher_is_better = False
@@ -15,6 +15,6 @@ class Lit(ImageTask):
     def loss(self, settings): return lambda scores, share: F.mse_loss(scores[:,0], share)
     def metrics(self, dls): return [AvgMetric(mean_error)]
     def monitor(self, metrics): return 'mean_error'
-    def answer(self, scores, data): return [Answer('lit', scores[0].item(), 0)]
+    def predictions(self, scores, data): return [Prediction('lit', scores[0].item(), 0)]
 
 register_task(Lit())

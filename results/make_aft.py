@@ -204,9 +204,9 @@ def memory(runs, out, lengths=(2048, 4096, 8192, 16384)):
 def completed(run, images, **how):
     "Images whose upper halves are kept and whose lower halves the network of a run draws."
     import numpy as np
-    from attnfree.generate import complete
+    from attnfree.generate import complete_images
     from attnfree.learner import load
-    return complete(load(run)[0], images, 0.5, seed=0, **how).numpy().astype(np.uint8)
+    return complete_images(load(run)[0], images, 0.5, seed=0, **how).numpy().astype(np.uint8)
 
 
 def digits(runs, out):

@@ -11,7 +11,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from ..weighted_mean import above_zero,in_precision,prepare,row_span
+from ..weighted_mean import safe_denominator,run_in_precision,prepare_keys_values,row_span
 from ..biased_mean import band_mean
 from .variants import _AFT,_Windowed
 
@@ -57,7 +57,7 @@ def _over_window(k, v, w, top, keep, before, after):
     keys,inside = windows(k, torch.finfo(k.dtype).min),windows(torch.ones_like(k[:1,...,:1]) if keep is None else keep.to(k))
     e = (keys - keys.amax(dim=-1, keepdim=True).detach()).exp()*(w - top).exp()*inside
     values = windows(v).unflatten(3, (len(w), -1))
-    return ((e[...,None,:]*values).sum(dim=-1)/above_zero(e.sum(dim=-1), keep)[...,None]).flatten(3),
+    return ((e[...,None,:]*values).sum(dim=-1)/safe_denominator(e.sum(dim=-1), keep)[...,None]).flatten(3),
 
 def conv_mean(
     k:Tensor,                     # Keys, `(b, h*w, heads)`
@@ -74,12 +74,12 @@ def conv_mean(
     if w.ndim != 3 or w.shape[2] != s or k.shape[2] != heads or v.shape[2] % heads:
         raise ValueError(f"w of shape {tuple(w.shape)} must be (heads, s, s), with the {k.shape[2]} heads of k, which divide the {v.shape[2]} channels of v")
     if k.shape[1] != math.prod(grid): raise ValueError(f"k has {k.shape[1]} tokens, but grid={tuple(grid)} has {math.prod(grid)}")
-    k,v,keep = (t if t is None else t.unflatten(1, grid) for t in prepare(k, v, key_padding_mask))
+    k,v,keep = (t if t is None else t.unflatten(1, grid) for t in prepare_keys_values(k, v, key_padding_mask))
     before,after = ([min(side, size-1) for size in grid] for side in (s//2, s-1-s//2))  # what of the kernel can meet the grid
     w = w.to(k)[:,s//2-before[0]:s//2+after[0]+1,s//2-before[1]:s//2+after[1]+1]
     if not connect:
         top,span = row_span(w.flatten(1))
-        return in_precision(lambda *tensors: _over_window(*tensors, keep, before, after), span, k, v, w.flatten(1), top)[0].flatten(1, 2).to(wanted)
+        return run_in_precision(lambda *tensors: _over_window(*tensors, keep, before, after), span, k, v, w.flatten(1), top)[0].flatten(1, 2).to(wanted)
     outside = any(max(0, size - 1 - side) for size,sides in zip(grid, zip(before, after)) for side in sides)
     top,span = row_span(F.pad(w.flatten(1), (0, 1)) if outside else w.flatten(1))
     def sums(k, v, w, top):
@@ -87,8 +87,8 @@ def conv_mean(
         if keep is not None: e = e*keep.to(e)
         p,p_far = (w - top[...,None]).exp(),(-top[...,None]).exp() if outside else None
         total,weight = (_by_matmul if matmul else _by_convolution)(e.repeat_interleave(v.shape[-1]//heads, dim=-1)*v, e, p, p_far, before, after)
-        return (total.unflatten(-1, (heads, -1))/above_zero(weight, keep)[...,None]).flatten(-2),
-    return in_precision(sums, span, k, v, w, top)[0].flatten(1, 2).to(wanted)
+        return (total.unflatten(-1, (heads, -1))/safe_denominator(weight, keep)[...,None]).flatten(-2),
+    return run_in_precision(sums, span, k, v, w, top)[0].flatten(1, 2).to(wanted)
 
 # %% ../../nbs/mixers/aft/01_conv.ipynb #1a0b142f
 class AFTConv(_Windowed, _AFT):

@@ -9,7 +9,7 @@ __all__ = ['kernel_entropy_loss', 'index_mean', 'AFTConvGumbel']
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from ..weighted_mean import above_zero,in_precision,prepare,row_span
+from ..weighted_mean import safe_denominator,run_in_precision,prepare_keys_values,row_span
 from .conv import AFTConv
 
 # %% ../../nbs/mixers/aft/02_sparse.ipynb #418df111
@@ -43,7 +43,7 @@ def index_mean(
 )->Tensor:                        # `(b, h*w, d)`
     "AFT-conv's mean for kernels with one entry per head, by sums and lookup (Zhai et al. 2021, section 8)."
     (h,w),heads,wanted = grid,len(bias),v.dtype
-    k,v,keep = prepare(k, v, key_padding_mask)
+    k,v,keep = prepare_keys_values(k, v, key_padding_mask)
     logits = F.pad(bias.to(k)[:,None], (0, 1))
     top,span = row_span(logits)
     places = torch.cartesian_prod(torch.arange(h, device=k.device), torch.arange(w, device=k.device))
@@ -63,8 +63,8 @@ def index_mean(
             if not lowers: return y + own*(p - p_far)
             others = _others(t.unflatten(1, grid)).flatten(1, 2)
             return torch.where((p < p_far) & inside[...,None], looked_up(others)*p_far + own*p, y + own*(p - p_far))
-        return (weighted(e.repeat_interleave(v.shape[-1]//heads, dim=-1)*v)/above_zero(weighted(e), keep)).flatten(-2),
-    return in_precision(sums, span, k, v, logits, top)[0].to(wanted)
+        return (weighted(e.repeat_interleave(v.shape[-1]//heads, dim=-1)*v)/safe_denominator(weighted(e), keep)).flatten(-2),
+    return run_in_precision(sums, span, k, v, logits, top)[0].to(wanted)
 
 class AFTConvGumbel(AFTConv):
     "AFT-conv with one place per head: sampled in training, looked up afterwards (Zhai et al. 2021, Eq. 10); on an image grid."

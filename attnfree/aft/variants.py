@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from ..mixer import check_tokens,count_tokens,resample_tokens
-from ..weighted_mean import full_precision,in_precision,plain_mean,row_span
+from ..weighted_mean import full_precision,run_in_precision,plain_mean,row_span
 from ..biased_mean import band_mean,full_mean
 
 # %% ../../nbs/mixers/aft/00_variants.ipynb #ba7e16e4
@@ -173,7 +173,7 @@ class AFTFull(_AFT):
             e = (k - k.amax(dim=1, keepdim=True)).exp()*(w - top).exp()[...,None]
             return (e*v).sum(dim=1)/e.sum(dim=1),
         top,span = row_span(row)
-        return in_precision(sums, span, keys, values, row, top)[0]
+        return run_in_precision(sums, span, keys, values, row, top)[0]
 
     def spatial_weights(self)->Tensor: # `(1, n, n)`, prefix first; row t is what token t reads with
         "The position biases, before exp."
@@ -229,7 +229,7 @@ class _Windowed:
         w = self._row(position, near)
         if far: w = F.pad(w, (1, 0)) # these have bias 0
         top,span = row_span(w)
-        mean, = in_precision(self._window_sums, span, keys[:,-near:], values[:,-near:], w, top, *(before if far else ()))
+        mean, = run_in_precision(self._window_sums, span, keys[:,-near:], values[:,-near:], w, top, *(before if far else ()))
         if position >= left: before = add_token(before, keys[:,0], values[:,0])
         return self._finish(q, mean.to(v.dtype), v),(seen+1, keys[:,1:], values[:,1:], *before)
 

@@ -17,7 +17,7 @@ from ..attention import Attention
 from ..backbone import Stack
 from ..block import MixerBlock
 from ..cost.count import compare,training_step
-from ..text.model import CausalLM,TokenEmbedding,word_loss
+from ..text.model import CausalLM,TokenEmbedding,token_loss
 from .models import in_fresh_process
 
 # %% ../../nbs/bench/02_sequences.ipynb #4207c97b
@@ -72,7 +72,7 @@ def long_text_case(
     batch:int=2, # Texts of 4,096 bytes; half as many of 16,384, at least one
 )->dict:         # Setting: functions by name, the Transformer first
     "A training step of a byte model on long texts: forward, loss, backward, AdamW."
-    def steps(n, batch): return {name: training_step(decoder(name, n), *[_ids(batch, n)]*2, loss=word_loss) for name in DECODERS}
+    def steps(n, batch): return {name: training_step(decoder(name, n), *[_ids(batch, n)]*2, loss=token_loss) for name in DECODERS}
     return {f'{n:,} bytes, batch {texts}': steps(n, texts) for n,texts in ((4096, batch), (16_384, max(1, batch//2)))}
 
 def text_step_maker(
@@ -86,7 +86,7 @@ def text_step_maker(
     def make():
         model = decoder(name, n)
         model.set_grad_checkpointing(checkpointing)
-        step = training_step(model, *[_ids(batch, n)]*2, loss=word_loss)
+        step = training_step(model, *[_ids(batch, n)]*2, loss=token_loss)
         def work():
             with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH] if fused else SDPBackend.MATH): return step()
         return work
@@ -132,7 +132,7 @@ def text_table(
             before = torch.cuda.memory_allocated() if gpu else 0
             if gpu: torch.cuda.reset_peak_memory_stats()
             try:
-                step = training_step(decoder(mixer, n).to(device), *[_ids(batch, n).to(device)]*2, dtype, word_loss)
+                step = training_step(decoder(mixer, n).to(device), *[_ids(batch, n).to(device)]*2, dtype, token_loss)
                 for _ in range(2): step() # the optimiser's moments are there from the second on
             except torch.OutOfMemoryError: continue
             steps[name],memory[name] = step,(torch.cuda.max_memory_allocated() - before)/1e9 if gpu else math.nan

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['AutoPolicy', 'SmoothCrossEntropy', 'MixImages', 'Erase', 'EMA', 'trained_model', 'evaluated_model', 'Precision',
-           'StopOnNaN', 'TopK', 'write_whole', 'RunLog', 'SparseKernels']
+           'StopOnNaN', 'TopK', 'write_atomically', 'RunLog', 'SparseKernels']
 
 # %% ../../nbs/callbacks/00_training.ipynb #776dfd8f
 import csv,errno,io,os
@@ -212,7 +212,7 @@ class TopK(Metric):
     def name(self): return 'accuracy' if self.k == 1 else f'top{self.k}_accuracy'
 
 # %% ../../nbs/callbacks/00_training.ipynb #8f0aa339
-def write_whole(
+def write_atomically(
     file:str|Path, # The file to write
     content:bytes, # All that shall be in it
 )->None:
@@ -231,12 +231,12 @@ def write_whole(
         raise OSError(e.errno, f"{str(file)!r} could not be written ({e.strerror}); {'what was there is kept' if file.exists() else 'nothing was there'}{advice}") from e
 
 # %% ../../nbs/callbacks/00_training.ipynb #e3c6935b
-class _Came(Callback):
+class _BatchStart(Callback):
     "Note when a batch has come."
     order,run_valid = -100,False
     def before_batch(self): self.learn.run_log.came = perf_counter()
 
-class _Left(Callback):
+class _BatchEnd(Callback):
     "Note when all is done with a batch."
     order,run_valid = 100,False
     def after_batch(self): self.learn.run_log.last = perf_counter()
@@ -254,7 +254,7 @@ class RunLog(Callback):
     def before_fit(self):
         "Be silent while fastai validates, predicts, or looks for a rate."
         self.run = not (self.learn.lock.locked() or hasattr(self.learn, 'lr_finder'))
-        if self.run and not hasattr(self.learn, '_came'): self.learn.add_cbs([_Came(), _Left()])
+        if self.run and not hasattr(self.learn, '_batch_start'): self.learn.add_cbs([_BatchStart(), _BatchEnd()])
 
     def before_train(self): self._restart(epoch=True)
     def _restart(self, epoch=False):
@@ -293,7 +293,7 @@ class RunLog(Callback):
         text = io.StringIO()
         writer = csv.DictWriter(text, [*rows[0]], lineterminator='\n')
         writer.writeheader(); writer.writerows(rows)
-        write_whole(self.folder/name, text.getvalue().encode())
+        write_atomically(self.folder/name, text.getvalue().encode())
 
     def state_dict(self): return dict(epochs=self.epochs, steps=self.steps)
     def load_state_dict(self, state): self.epochs,self.steps = state['epochs'],state['steps']

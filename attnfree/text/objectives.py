@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SENTENCES', 'read_sentences', 'encode_sentences', 'Question', 'read_squad', 'AnswerWindows', 'best_answers',
-           'normalise_answer', 'answer_marks', 'squad_marks']
+           'normalise_answer', 'answer_scores', 'squad_scores']
 
 # %% ../../nbs/text/02_objectives.ipynb #0a53eef0
 import json,math,re,string
@@ -113,7 +113,7 @@ class AnswerWindows:
         longest:int=64,           # Tokens of a question; the rest is cut
     ):
         contexts = {question.context: None for question in questions}
-        encoded = {context: tokenizer.encode_places(context) for context in contexts}
+        encoded = {context: tokenizer.encode_with_offsets(context) for context in contexts}
         asked = [part[:longest] for part in tokenizer.encode_many([question.question for question in questions])]
         worst = max(range(len(asked)), key=lambda i: len(asked[i]))
         if n - len(asked[worst]) - 3 < 1: raise ValueError(f"n={n} leaves no room for a context behind question {questions[worst].id!r} of {len(asked[worst])} tokens: use a larger n, or cut questions by longest")
@@ -182,7 +182,7 @@ def normalise_answer(
     text = text.lower().translate(str.maketrans('', '', string.punctuation))
     return ' '.join(re.sub(r'\b(a|an|the)\b', ' ', text).split())
 
-def answer_marks(
+def answer_scores(
     answer:str,       # What the network says
     golds:list[str],  # Answers that count as right
 )->tuple[float,float]: # Exact match and F1, from 0 to 1
@@ -204,7 +204,7 @@ def _best_threshold(marks, speaks, silent, scores):
     best = int(totals.argmax())
     return float(100*totals[best]/len(order)),float(scores[order][ends[best-1]]) if best else -math.inf
 
-def squad_marks(
+def squad_scores(
     answers:dict[str,str],          # Answers by the questions' ids
     questions:list[Question],       # From read_squad
     none:dict[str,float]=None,      # Scores of having no answer by id, for v2.0
@@ -214,7 +214,7 @@ def squad_marks(
     missing = [question.id for question in questions if question.id not in answers or (none is not None and question.id not in none)]
     if missing: raise ValueError(f"no answer to question {missing[0]!r} ({len(missing)} of {len(questions)} are missing): pass the answers of best_answers for the same questions")
     golds = [[text for _,text in question.answers if normalise_answer(text)] or [''] for question in questions]
-    exact,f1 = np.array([answer_marks(answers[question.id], gold) for question,gold in zip(questions, golds)]).T
+    exact,f1 = np.array([answer_scores(answers[question.id], gold) for question,gold in zip(questions, golds)]).T
     silent = np.array([not question.answers for question in questions])
     scores = np.array([0. if none is None else none[question.id] for question in questions])
     held = scores > threshold

@@ -42,7 +42,7 @@ class ByteTokenizer:
         "The ids of several texts."
         return [self.encode(text) for text in texts]
 
-    def encode_places(self,
+    def encode_with_offsets(self,
         text:str, # Any text
     )->tuple:     # Ids, `(n,)`; the first character of each token and the one behind its last, `(n, 2)`
         "The ids of a text, and where in it they stand."
@@ -107,7 +107,7 @@ class PieceTokenizer:
         "The ids of several texts, on all cores."
         return [np.array(found.ids, dtype=np.int64) for found in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
-    def encode_places(self,
+    def encode_with_offsets(self,
         text:str, # Any text
     )->tuple:     # Ids, `(n,)`; the first character of each token and the one behind its last, `(n, 2)`
         "The ids of a text, and where in it they stand."
