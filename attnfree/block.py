@@ -29,10 +29,11 @@ class TokenNorm(nn.LayerNorm):
     "Layer norm over the tokens of each channel, with a gain and a bias per token."
     def forward(self,
         x:Tensor, # Tokens, `(b, n, d)`, exactly the n that it was built for
-    )->Tensor:    # The same shape; each channel has mean 0 and variance 1 over the tokens, before gain and bias
+    )->Tensor:    # `(b, n, d)`; over tokens of mean 0 and variance 1, before gain and bias
         "Normalise `x` over its tokens."
         if x.shape[1] != self.normalized_shape[0]:
-            raise ValueError(f"x has {x.shape[1]} tokens, but the norm over tokens was built for {self.normalized_shape[0]}: use resized(grid)")
+            raise ValueError(f"x has {x.shape[1]} tokens, but the norm over tokens was built for "
+                             f"{self.normalized_shape[0]}: use resized(grid)")
         return super().forward(x.transpose(1, 2)).transpose(1, 2)
 
 # %% ../nbs/skeleton/02_block.ipynb #306b937f
@@ -41,45 +42,61 @@ class MixerBlock(nn.Module):
     def __init__(self,
         dim:int,              # Channels per token
         grid:tuple[int,...],  # Token grid, `(h, w)` or `(n,)`
-        mixer,                # Class or `partial`, called as `mixer(dim, grid, prefix=prefix, causal=causal)`
+        mixer,                # Called as `mixer(dim, grid, prefix=prefix, causal=causal)`
         *,
-        prefix:int=0,         # Tokens in front that have no place on the grid
+        prefix:int=0,         # Tokens in front that have no position on the grid
         causal:bool=False,    # Each token reads only itself and what came before
-        ff=channel_ff,        # Channel network, called as `ff(dim, grid, prefix=prefix)`; `None` for none
+        ff=channel_ff,        # Called as `ff(dim, grid, prefix=prefix)`; `None`: no channel network
         ff_first:bool=False,  # Channel network before the mixer
-        token_norm:str=None,  # Branch to normalise over tokens: 'mixer' or 'ff'; `None`: both over channels
+        token_norm:str=None,  # Branch normalised over tokens: 'mixer' or 'ff'; `None`: neither
         drop_path:float=0,    # Probability of skipping a branch for one image, in training
     ):
         super().__init__()
         n = count_tokens(grid, prefix, causal)
-        if token_norm not in (None, 'mixer', 'ff'): raise ValueError(f"token_norm={token_norm!r} must be None, 'mixer' or 'ff'")
-        if token_norm and causal: raise ValueError(f"token_norm={token_norm!r} reads later tokens, which causal=True forbids")
-        self.dim,self.grid,self.prefix,self.causal,self.ff_first = dim,tuple(grid),prefix,causal,ff_first
-        def norm(branch): return TokenNorm(n, eps=1e-6) if branch == token_norm else nn.LayerNorm(dim, eps=1e-6)
-        self.norm_mixer,self.mixer = norm('mixer'),mixer(dim, grid, prefix=prefix, causal=causal)
-        self.norm_ff,self.ff = (None,None) if ff is None else (norm('ff'),ff(dim, grid, prefix=prefix))
+        if token_norm not in (None, 'mixer', 'ff'):
+            raise ValueError(f"token_norm={token_norm!r} must be None, 'mixer' or 'ff'")
+        if token_norm and causal:
+            raise ValueError(f"token_norm={token_norm!r} reads later tokens, which causal=True forbids")
+        self.dim,self.grid,self.prefix,self.causal = dim,tuple(grid),prefix,causal
+        self.ff_first = ff_first
+        def norm(branch):
+            return TokenNorm(n, eps=1e-6) if branch == token_norm else nn.LayerNorm(dim, eps=1e-6)
+        self.norm_mixer = norm('mixer')
+        self.mixer = mixer(dim, grid, prefix=prefix, causal=causal)
+        self.norm_ff = None if ff is None else norm('ff')
+        self.ff = None if ff is None else ff(dim, grid, prefix=prefix)
         self.drop_path = DropPath(drop_path)
 
-    def _mix_channels(self, x): return x if self.ff is None else x + self.drop_path(self.ff(self.norm_ff(x)))
+    def mix_channels(self,
+        x:Tensor, # Tokens, `(b, n, d)` or `(b, d)`
+    )->Tensor:    # The same shape
+        "The branch of the channel network with its residual, if the block has one."
+        return x if self.ff is None else x + self.drop_path(self.ff(self.norm_ff(x)))
 
     def forward(self,
         x:Tensor,                     # Tokens, `(b, n, d)`
-        key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`; the mixer must accept one
+        key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
     )->Tensor:                        # Tokens, `(b, n, d)`
-        "Apply both branches, each around its own residual."
-        if key_padding_mask is not None and TokenNorm in (type(self.norm_mixer), type(self.norm_ff)):
-            raise ValueError("key_padding_mask was given, but this block normalises over tokens, padding included: use token_norm=None")
-        if self.ff_first: x = self._mix_channels(x)
+        "Both branches with their residuals; raises `ValueError` for a mask and a norm over tokens."
+        over_tokens = TokenNorm in (type(self.norm_mixer), type(self.norm_ff))
+        if key_padding_mask is not None and over_tokens:
+            raise ValueError("key_padding_mask was given, but this block normalises over tokens, "
+                             "padding included: use token_norm=None")
+        if self.ff_first: x = self.mix_channels(x)
         masked = {} if key_padding_mask is None else dict(key_padding_mask=key_padding_mask)
         x = x + self.drop_path(self.mixer(self.norm_mixer(x), **masked))
-        return x if self.ff_first else self._mix_channels(x)
+        return x if self.ff_first else self.mix_channels(x)
 
     def start(self,
         batch:int, # Sequences side by side
     )->tuple:      # The mixer's state
-        "The state before the first token. Raises `ValueError` if the block is not causal or its mixer cannot take one token after another."
-        if not self.causal: raise ValueError("causal=False: only a causal block can take one token after another; build it with causal=True")
-        if not hasattr(self.mixer, 'step'): raise ValueError(f"{type(self.mixer).__name__} has no start and step: it cannot take one token after another")
+        "The state before the first token; raises `ValueError` unless block and mixer can `step`."
+        if not self.causal:
+            raise ValueError("causal=False: only a causal block can take one token after another; "
+                             "build it with causal=True")
+        if not hasattr(self.mixer, 'step'):
+            raise ValueError(f"{type(self.mixer).__name__} has no start and step: it cannot take one "
+                             "token after another")
         return self.mixer.start(batch)
 
     def step(self,
@@ -87,23 +104,25 @@ class MixerBlock(nn.Module):
         state:tuple, # What `start` or the step before returned
     )->tuple:        # The token after the block, `(b, d)`, and the new state
         "One token of the causal form; all parts but the mixer treat each token by itself."
-        if self.ff_first: x_t = self._mix_channels(x_t)
+        if self.ff_first: x_t = self.mix_channels(x_t)
         y,state = self.mixer.step(self.norm_mixer(x_t), state)
         x_t = x_t + self.drop_path(y)
-        return (x_t if self.ff_first else self._mix_channels(x_t)),state
+        return (x_t if self.ff_first else self.mix_channels(x_t)),state
 
     def resized(self,
         grid:tuple[int,...], # Token grid of the new block
     )->'MixerBlock':         # A new block with the learned weights on that grid
-        "The same block for another grid; norms over tokens are interpolated. Raises `ValueError` if a part has no `resized`."
+        "The same block for another grid; raises `ValueError` if the mixer has no `resized`."
+        if not hasattr(self.mixer, 'resized'):
+            raise ValueError(f"{type(self.mixer).__name__} has no resized(grid): the block stays on "
+                             f"grid={self.grid}")
         new = deepcopy(self)
-        new.grid = tuple(grid)
-        for name in ('mixer', 'ff'):
-            part,norm = getattr(self, name),getattr(new, f'norm_{name}')
-            if hasattr(part, 'resized'): setattr(new, name, part.resized(grid))
-            elif name == 'mixer': raise ValueError(f"{type(part).__name__} has no resized(grid): the block stays on grid={self.grid}")
-            if isinstance(norm, TokenNorm):
-                norm.normalized_shape = (count_tokens(grid, self.prefix),)
-                for key in ('weight', 'bias'):
-                    setattr(norm, key, nn.Parameter(resample_tokens(getattr(norm, key), 0, self.grid, grid, self.prefix)))
+        new.grid,new.mixer = tuple(grid),self.mixer.resized(grid)
+        if hasattr(self.ff, 'resized'): new.ff = self.ff.resized(grid)
+        for norm in (new.norm_mixer, new.norm_ff):
+            if not isinstance(norm, TokenNorm): continue
+            norm.normalized_shape = (count_tokens(grid, self.prefix),)
+            for name in ('weight', 'bias'):
+                table = resample_tokens(getattr(norm, name), 0, self.grid, grid, self.prefix)
+                setattr(norm, name, nn.Parameter(table))
         return new

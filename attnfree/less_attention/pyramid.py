@@ -147,7 +147,7 @@ class ScoredBlock(MixerBlock):
         "Apply both branches, each around its own residual."
         asked = {} if need_scores is None else dict(need_scores=need_scores)
         y,scores = self.mixer(self.norm_mixer(x), scores, **asked)
-        return self._mix_channels(x + self.drop_path(y)),scores
+        return self.mix_channels(x + self.drop_path(y)),scores
 
 class Stage(nn.Module):
     "One stage: begin, then blocks; scores go from each block to the next (LaViT poster, Figure 1)."
