@@ -56,7 +56,8 @@ class MixerBlock(nn.Module):
         if token_norm not in (None, 'mixer', 'ff'):
             raise ValueError(f"token_norm={token_norm!r} must be None, 'mixer' or 'ff'")
         if token_norm and causal:
-            raise ValueError(f"token_norm={token_norm!r} reads later tokens, which causal=True forbids")
+            raise ValueError(f"token_norm={token_norm!r} reads later tokens, which causal=True "
+                             "forbids")
         self.dim,self.grid,self.prefix,self.causal = dim,tuple(grid),prefix,causal
         self.ff_first = ff_first
         def norm(branch):
@@ -95,8 +96,8 @@ class MixerBlock(nn.Module):
             raise ValueError("causal=False: only a causal block can take one token after another; "
                              "build it with causal=True")
         if not hasattr(self.mixer, 'step'):
-            raise ValueError(f"{type(self.mixer).__name__} has no start and step: it cannot take one "
-                             "token after another")
+            raise ValueError(f"{type(self.mixer).__name__} has no start and step: it cannot take "
+                             "one token after another")
         return self.mixer.start(batch)
 
     def step(self,
@@ -114,8 +115,8 @@ class MixerBlock(nn.Module):
     )->'MixerBlock':         # A new block with the learned weights on that grid
         "The same block for another grid; raises `ValueError` if the mixer has no `resized`."
         if not hasattr(self.mixer, 'resized'):
-            raise ValueError(f"{type(self.mixer).__name__} has no resized(grid): the block stays on "
-                             f"grid={self.grid}")
+            raise ValueError(f"{type(self.mixer).__name__} has no resized(grid): the block stays "
+                             f"on grid={self.grid}")
         new = deepcopy(self)
         new.grid,new.mixer = tuple(grid),self.mixer.resized(grid)
         if hasattr(self.ff, 'resized'): new.ff = self.ff.resized(grid)

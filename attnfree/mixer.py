@@ -265,7 +265,7 @@ def _check_penalty(mixer, x):
              f"penalty: {value} must be one finite number, a tensor without axes")
     trained = [p for p in mixer.parameters() if p.requires_grad]
     grads = torch.autograd.grad(value, trained, allow_unused=True) if value.requires_grad else ()
-    _require(any(grad is not None and grad.any() for grad in grads),
+    _require(any(grad is not None and grad.isfinite().all() for grad in grads),
              "penalty: no parameter gets a gradient from it")
 
 def _check_init(mixer):
