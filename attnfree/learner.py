@@ -25,7 +25,7 @@ from fastai.learner import Learner
 from fastcore.foundation import L
 from .callbacks.training import (EMA,Erase,MixImages,Precision,StopOnNaN,
                                          write_atomically)
-from .callbacks.less_attention import DiagonalityLoss
+from .callbacks.penalties import Penalty
 from .data.datasets import DATASETS
 from .data.images import image_tensor
 from .families import NETWORKS
@@ -65,7 +65,7 @@ def attnfree_learner(
         dls.train.group,dls.train.repeats,dls.train.limit,dls.train.workers = settings['accumulate'],settings['repeats'],settings['train_examples'],None # workers begin anew
         dls.valid.limit,dls.valid.workers = settings['valid_examples'],None
     pieces = [StopOnNaN()]
-    if settings['diagonality']: pieces.append(DiagonalityLoss(settings['diagonality']))
+    if settings['diagonality']: pieces.append(Penalty('diagonality', settings['diagonality']))
     if settings['erasing']: pieces.append(Erase(settings['erasing']))
     if settings['mixup'] or settings['cutmix']: pieces.append(MixImages(settings['mixup'], settings['cutmix']))
     if settings['ema']: pieces.append(EMA(settings['ema']))
