@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['AutoPolicy', 'SmoothCrossEntropy', 'MixImages', 'Erase', 'EMA', 'trained_model', 'evaluated_model', 'Precision',
-           'StopOnNaN', 'TopK', 'write_atomically', 'RunLog', 'SparseKernels']
+           'StopOnNaN', 'TopK', 'write_atomically', 'RunLog']
 
 # %% ../../nbs/callbacks/00_training.ipynb #776dfd8f
 import csv,errno,io,os
@@ -24,7 +24,6 @@ from timm.data import Mixup
 from timm.data.auto_augment import augment_and_mix_transform,auto_augment_transform,rand_augment_transform
 from timm.data.random_erasing import RandomErasing
 from timm.utils import ModelEmaV3
-from ..aft.sparse import kernel_entropy_loss
 from ..processes import bare_model,rank_and_world
 
 # %% ../../nbs/callbacks/00_training.ipynb #28c82cb7
@@ -297,20 +296,3 @@ class RunLog(Callback):
 
     def state_dict(self): return dict(epochs=self.epochs, steps=self.steps)
     def load_state_dict(self, state): self.epochs,self.steps = state['epochs'],state['steps']
-
-# %% ../../nbs/callbacks/00_training.ipynb #49026072
-class SparseKernels(Callback):
-    "Add the entropy of AFT-conv's kernels to the loss, so that few places stand out in each (Zhai et al. 2021, Eq. 9)."
-    def __init__(self,
-        weight:float=1e-3, # Factor of the entropy, in nats, summed over heads and layers
-    ):
-        if weight < 0: raise ValueError(f"weight={weight} must not be negative")
-        self.weight = weight
-
-    def before_fit(self):
-        "Fail early if the network has no such kernels."
-        kernel_entropy_loss(bare_model(self.model))
-
-    def after_loss(self):
-        "Add the penalty, in training only."
-        if self.training: self.learn.loss_grad = self.loss_grad + self.weight*kernel_entropy_loss(bare_model(self.model))
