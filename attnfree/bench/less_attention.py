@@ -13,42 +13,57 @@ from ..less_attention.layer import LessAttention,ScoredAttention,ScoreFactors,de
 from .models import in_fresh_process
 
 # %% ../../nbs/bench/01_less_attention.ipynb #e2841ed1
+def _layer_functions(batch, n, dim, heads):
+    "Functions by name for one shape, attention with the fused kernel first."
+    x,attention = torch.randn(batch, n, dim),ScoredAttention(dim, (n,), heads=heads).eval()
+    less = LessAttention(dim, (n,), heads=heads, share='heads').eval()
+    one_map = LessAttention(dim, (n,), heads=heads, share='map').eval()
+    q,k = (torch.randn(batch, heads, n, dim//heads) for _ in range(2))
+    factors = ScoreFactors(q, k, torch.randn(n, n))
+    scores,timed = dense_scores(factors),torch.inference_mode()
+    attention.factored = False
+    return {'attention, fused': timed(lambda: attention(x, need_scores=False)),
+            'attention, in the open': timed(lambda: attention(x)),
+            'less attention, as written': timed(lambda: less(x, scores)),
+            'less attention, as a product': timed(lambda: less(x, factors)),
+            'less attention, one map': timed(lambda: one_map(x, scores))}
+
 def less_attention_case(
     batch:int=8, # Images at once
-)->dict:         # Setting: functions by name, attention with the fused kernel first
-    "Attention against less attention, one layer, inference: scores written out, as a product, and as one map for all heads."
-    def functions(n, dim, heads):
-        x,attention = torch.randn(batch, n, dim),ScoredAttention(dim, (n,), heads=heads).eval()
-        less,one_map = (LessAttention(dim, (n,), heads=heads, share=share).eval() for share in ('heads', 'map'))
-        factors = ScoreFactors(*(torch.randn(batch, heads, n, dim//heads) for _ in range(2)), torch.randn(n, n))
-        scores,timed = dense_scores(factors),torch.inference_mode()
-        attention.factored = False
-        return {'attention, fused': timed(lambda: attention(x, need_scores=False)), 'attention, in the open': timed(lambda: attention(x)),
-                'less attention, as written': timed(lambda: less(x, scores)), 'less attention, as a product': timed(lambda: less(x, factors)),
-                'less attention, one map': timed(lambda: one_map(x, scores))}
-    return {name: functions(*shape) for name,shape in {'LaViT, stage 4: 49 tokens of 512, 16 heads': (49, 512, 16), 'LaViT, stage 3: 196 tokens of 256, 8 heads': (196, 256, 8),
-                                                       'DeiT-S: 197 tokens of 384, 6 heads': (197, 384, 6)}.items()}
+)->dict:         # By setting, functions by name, attention with the fused kernel first
+    "A layer of attention or less attention: scores written out, as a product, one map for all."
+    shapes = {'LaViT, stage 4: 49 tokens of 512, 16 heads': (49, 512, 16),
+              'LaViT, stage 3: 196 tokens of 256, 8 heads': (196, 256, 8),
+              'DeiT-S: 197 tokens of 384, 6 heads': (197, 384, 6)}
+    return {name: _layer_functions(batch, *shape) for name,shape in shapes.items()}
 
 # %% ../../nbs/bench/01_less_attention.ipynb #adbe25c9
 def lavit_case(
     batch:int=8, # Images at once
-)->dict:         # Setting: functions by name, PVT-v2 first
-    "LaViT-T and -S beside PVT-v2-b1 and -b2, and beside the same pyramids with attention everywhere: inference, 224 pixels."
-    images = torch.randn(batch, 3, 224, 224)
-    return {f'LaViT-{size.upper()}': {name.removeprefix('attnfree_'): inference(timm.create_model(name), images) for name in (other, f'attnfree_lavit_{size}', f'attnfree_lavit_{size}_no_la')}
-            for size,other in (('t', 'pvt_v2_b1'), ('s', 'pvt_v2_b2'))}
+)->dict:         # By setting, functions by name, PVT-v2 first
+    "LaViT beside PVT-v2 and beside itself with attention everywhere: inference, 224 pixels."
+    images,settings = torch.randn(batch, 3, 224, 224),{}
+    for size,peer in (('t', 'pvt_v2_b1'), ('s', 'pvt_v2_b2')):
+        names = peer,f'attnfree_lavit_{size}',f'attnfree_lavit_{size}_no_la'
+        settings[f'LaViT-{size.upper()}'] = {
+            name.removeprefix('attnfree_'): inference(timm.create_model(name), images)
+            for name in names}
+    return settings
 
 # %% ../../nbs/bench/01_less_attention.ipynb #63577ad8
 def step_maker(
     name:str,        # A name in timm's registry
     batch:int=8,     # Images at once
     fused:bool=True, # Whether PyTorch may use its fused kernels for attention
-):                   # Function without arguments that makes new work, a function without arguments
-    "What `peak_growth` takes: makes a network and its training step at 224 pixels."
+):                   # Function that builds a network and returns its step, both without arguments
+    "The argument of peak_growth for a network's training step at 224 pixels."
+    backends = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH] if fused else SDPBackend.MATH
     def make():
-        step = training_step(timm.create_model(name), torch.randn(batch, 3, 224, 224), torch.randint(1000, (batch,)))
+        model = timm.create_model(name)
+        images,targets = torch.randn(batch, 3, 224, 224),torch.randint(1000, (batch,))
+        step = training_step(model, images, targets)
         def work():
-            with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH] if fused else SDPBackend.MATH): return step()
+            with sdpa_kernel(backends): return step()
         return work
     return make
 
@@ -56,6 +71,6 @@ def step_memory(
     name:str,        # A name in timm's registry
     batch:int=8,     # Images at once
     fused:bool=True, # Whether PyTorch may use its fused kernels for attention
-)->float:            # Megabytes on top of what there was before
-    "The peak memory of making a network and training it for a step, measured in a fresh process."
+)->float:            # Megabytes on top of what the process had before
+    "Peak memory of building a network and training it for a step, in a fresh process."
     return in_fresh_process(f"peak_growth(step_maker({name!r}, {batch}, {fused}))")

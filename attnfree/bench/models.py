@@ -18,7 +18,8 @@ from ..imports import IMPORTED
 from ..cost.count import _machine,_model,_nearest,compare,cost_table,inference,training_step
 
 # %% ../../nbs/bench/00_models.ipynb #eafb74ac
-WORK,MODES,PRECISIONS = ['inference', 'training step'],['eager', 'compiled', 'checkpointing'],{'fp32': None, 'bf16': torch.bfloat16}
+WORK,MODES = ['inference', 'training step'],['eager', 'compiled', 'checkpointing']
+PRECISIONS = {'fp32': None, 'bf16': torch.bfloat16}
 
 def model_work(
     name:str,              # A name in timm's registry; ours begin with `attnfree_`
@@ -27,54 +28,63 @@ def model_work(
     mode:str='eager',      # One of MODES
     batch:int=16,          # Random images at once
     device:str='cpu',      # 'cpu' or 'cuda'
-    size:int=None,         # Height and width of the images; `None`: the model's own
-):                         # Function without arguments that returns a new inference or training step
-    "Build a model by name, and what it has to do."
-    for argument,value,known in [('work', work, WORK), ('mode', mode, MODES), ('precision', precision, [*PRECISIONS]), ('device', device, ['cpu', 'cuda'])]:
-        if value not in known: raise _nearest(argument, value, known)
-    if device == 'cuda' and not torch.cuda.is_available(): raise ValueError("device='cuda', but torch finds no GPU here: use device='cpu'")
+    size:int=None,         # Height and width of the images; `None`: the model's default
+):                         # Function without arguments that prepares the work and returns it
+    "Build a model by name; each call of the result gives a new inference or training step."
+    known = dict(work=WORK, mode=MODES, precision=[*PRECISIONS], device=['cpu', 'cuda'])
+    for argument,value in dict(work=work, mode=mode, precision=precision, device=device).items():
+        if value not in known[argument]: raise _nearest(argument, value, known[argument])
+    if device == 'cuda' and not torch.cuda.is_available():
+        raise ValueError("device='cuda', but torch finds no GPU here: use device='cpu'")
     if batch < 1: raise ValueError(f"batch={batch} must be at least 1")
     model,shape = _model(name, size)
     model = model.to(device)
     if mode == 'checkpointing': model.set_grad_checkpointing()
     if mode == 'compiled': model.compile(dynamic=False)
-    images,targets = torch.randn(batch, *shape, device=device),torch.arange(batch, device=device)%model.num_classes
+    images = torch.randn(batch, *shape, device=device)
+    targets = torch.arange(batch, device=device)%model.num_classes
     if work == 'inference': return partial(inference, model, images, PRECISIONS[precision])
     return partial(training_step, model, images, targets, PRECISIONS[precision])
 
 # %% ../../nbs/bench/00_models.ipynb #d86e4b97
 def _peak_rss(forget=False):
-    "The peak resident size of this process in bytes; where the system can, `forget` starts anew from the present size."
+    "Peak resident size of this process in bytes; `forget` starts anew where the system can."
     try:
         if forget: Path('/proc/self/clear_refs').write_text('5')
-        return 1024*int(re.search(r'VmHWM:\s+(\d+)', Path('/proc/self/status').read_text())[1])
+        status = Path('/proc/self/status').read_text()
+        return 1024*int(re.search(r'VmHWM:\s+(\d+)', status)[1])
     except (OSError, TypeError):
         import resource   # not on every system
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss*(1 if sys.platform == 'darwin' else 1024)
+        unit = 1 if sys.platform == 'darwin' else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss*unit
 
 def peak_growth(
-    make,  # Function without arguments that returns new work, a function without arguments, as model_work does
+    make,  # Function without arguments that returns new work, a function without arguments
 )->float:  # Megabytes (10^6 bytes), of the GPU's memory if a GPU is in use
-    "How far the memory in use rises while new work is done twice; work done once before is not counted."
+    "How far the memory in use rises while new work is done twice, after it has been done once."
     make()()
     gc.collect()
     gpu = torch.cuda.is_initialized()
     if gpu: torch.cuda.reset_peak_memory_stats()
-    before,work = torch.cuda.max_memory_allocated() if gpu else _peak_rss(forget=True),make()
+    before = torch.cuda.max_memory_allocated() if gpu else _peak_rss(forget=True)
+    work = make()
     for _ in range(2): work()
     return ((torch.cuda.max_memory_allocated() if gpu else _peak_rss()) - before)/1e6
 
 def in_fresh_process(
-    expression:str, # Python for a number; it may use torch and what this notebook exports
+    expression:str, # Python for a number; it may use torch and everything in attnfree.bench
 )->float:           # That number
-    "Evaluate `expression` in a new process, with as many threads as here and an allocator that gives back what is freed."
+    "Evaluate an expression in a new process with as many threads as here."
     lines = ['import torch', 'from attnfree.bench import *',
              'from attnfree.imports import import_file',
              *(f'import_file({name!r})' for name in IMPORTED),
              f'torch.set_num_threads({torch.get_num_threads()})', f'print({expression})']
-    program = '; '.join(lines)
-    done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, env={**os.environ, 'MALLOC_MMAP_THRESHOLD_': '131072'})
-    if done.returncode: raise RuntimeError(f"expression={expression!r} ended with {done.returncode}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+    environment = {**os.environ, 'MALLOC_MMAP_THRESHOLD_': '131072'}  # freed blocks go back
+    done = subprocess.run([sys.executable, '-c', '; '.join(lines)], capture_output=True,
+                          text=True, env=environment)
+    if done.returncode:
+        errors = done.stderr.strip().splitlines() or ['no message']
+        raise RuntimeError(f"expression={expression!r} ended with {done.returncode}: {errors[-1]}")
     return float(done.stdout.split()[-1])
 
 @delegates(model_work)
@@ -82,57 +92,78 @@ def peak_memory(
     name:str, # A name in timm's registry
     **kwargs
 )->float:     # Megabytes on top of the weights and the images
-    "The peak memory of inference or a training step, with gradients and the optimiser's moments, measured in a fresh process."
+    "Peak memory of inference or a training step with all it allocates, in a fresh process."
     torch.cuda.empty_cache()   # what this process keeps in reserve would be missing there
     return in_fresh_process(f'peak_growth(model_work({name!r}, **{kwargs}))')
 
 # %% ../../nbs/bench/00_models.ipynb #d1141114
+def _time_runs(runs, repeats, models):
+    "A table of model, work, precision, mode, images per second and times; runs take turns."
+    codes = [f"{run['name']} {run['mode']}" for run in runs]
+    eager = {code: f"{run['name']} eager" for code,run in zip(codes, runs)}
+    torch.compiler.reset()
+    # all compiled models share the code of Module
+    with torch._dynamo.config.patch(recompile_limit=8*models):
+        calls = {code: model_work(**run)() for code,run in zip(codes, runs)}
+        times = compare(calls, repeats, own=eager)
+    table = pd.DataFrame(runs).rename(columns={'name': 'model'})
+    table = table[['model', 'work', 'precision', 'mode']]
+    table = table.assign(**{'images/s': runs[0]['batch']/times.ms.to_numpy()*1e3})
+    times = times.reset_index(drop=True).rename(columns={'own ratio': 'of eager'})
+    return pd.concat([table, times], axis=1)
+
 def bench_models(
     names:list[str],      # Names in timm's registry; the first is the baseline
     repeats:int=40,       # Rounds; each calls every model in every mode once, in turn
     batch:int=16,         # Images at once
     precisions=('fp32',), # Some of PRECISIONS
     also=(),              # More MODES beside 'eager'
-    memory:bool=False,    # Also measure the peak memory, each in a process of its own
+    memory:bool=False,    # Also measure the peak memory, each in a process for itself
     device:str='cpu',     # 'cpu' or 'cuda'
-    size:int=None,        # Height and width of the images; `None`: each model's own
+    size:int=None,        # Height and width of the images; `None`: each model's default
 )->pd.DataFrame:          # One row for each model, work, precision and mode
-    "The cost of models side by side: counted, timed and weighed."
+    "The cost of models side by side: counts, times and memory."
     counts,tables = cost_table(names, size)[['parameters', 'macs']],[]
     for work,precision in product(WORK, precisions):
-        runs = [dict(name=name, work=work, precision=precision, mode=mode, batch=batch, device=device, size=size)
-                for name in names for mode in ('eager', *also) if (work, mode) != ('inference', 'checkpointing')]
-        codes = [f"{run['name']} {run['mode']}" for run in runs]
-        torch.compiler.reset()
-        with torch._dynamo.config.patch(recompile_limit=8*len(names)):   # all compiled models share the code of Module
-            times = compare({code: model_work(**run)() for code,run in zip(codes, runs)}, repeats,
-                            own={code: f"{run['name']} eager" for code,run in zip(codes, runs)})
-        table = pd.DataFrame(runs).rename(columns={'name': 'model'})[['model', 'work', 'precision', 'mode']]
-        table['images/s'] = batch/times.ms.to_numpy()*1e3
-        table = pd.concat([table, times.reset_index(drop=True).rename(columns={'own ratio': 'of eager'})], axis=1)
+        modes = [mode for mode in ('eager', *also)
+                 if (work, mode) != ('inference', 'checkpointing')]
+        runs = [dict(name=name, work=work, precision=precision, mode=mode, batch=batch,
+                     device=device, size=size) for name in names for mode in modes]
+        table = _time_runs(runs, repeats, len(names))
         if memory: table['peak MB'] = [peak_memory(**run) for run in runs]
         tables.append(table)
-    conditions = f"batch {batch}, {f'{size} pixels, ' if size else ''}{torch.get_num_threads()} threads, {repeats} rounds"
-    return counts.merge(pd.concat(tables).round(3), left_index=True, right_on='model').assign(conditions=conditions, machine=_machine(device))
+    conditions = [f'batch {batch}', f'{torch.get_num_threads()} threads', f'{repeats} rounds']
+    if size: conditions.insert(1, f'{size} pixels')
+    table = counts.merge(pd.concat(tables).round(3), left_index=True, right_on='model')
+    return table.assign(conditions=', '.join(conditions), machine=_machine(device))
 
 # %% ../../nbs/bench/00_models.ipynb #121c9683
+def _plot_row(ax, row):
+    "A model as a point with its spread and its name."
+    x,y = row['parameters']/1e6,row['images/s']
+    spread = [[y*(1 - row['ms']/row['ms 90%'])], [y*(row['ms']/row['ms 10%'] - 1)]]
+    if row['model'].startswith('attnfree_'):
+        look,side = dict(ms=7, c='tab:red'),dict(xytext=(8, -4))
+    else: look,side = dict(ms=11, c='k', mfc='none'),dict(xytext=(-8, 5), ha='right')
+    ax.errorbar(x, y, spread, fmt='o', **look)
+    label = row['model'].removeprefix('attnfree_').split('_patch')[0].removesuffix('_224')
+    ax.annotate(label, (x, y), textcoords='offset points', c=look['c'], **side)
+
 def plot_models(
     table:pd.DataFrame, # As bench_models returns it
 )->plt.Figure:          # A panel for inference, one for a training step
     "Images per second against parameters: eager, in the table's first precision."
     fig,axes = plt.subplots(1, 2, figsize=(10, 4.4), layout='constrained')
-    shown = table[(table['mode'] == 'eager') & (table.precision == table.precision.iloc[0])]
+    precision = table.precision.iloc[0]
+    shown = table[(table['mode'] == 'eager') & (table.precision == precision)]
     for ax,work in zip(axes, WORK):
-        for row in shown[shown.work == work].to_dict('records'):
-            ours = row['model'].startswith('attnfree_')
-            x,y = row['parameters']/1e6,row['images/s']
-            reach = [[y*(1 - row['ms']/row['ms 90%'])], [y*(row['ms']/row['ms 10%'] - 1)]]
-            look,side = (dict(ms=7, c='tab:red'),dict(xytext=(8, -4))) if ours else (dict(ms=11, c='k', mfc='none'),dict(xytext=(-8, 5), ha='right'))
-            ax.errorbar(x, y, reach, fmt='o', **look)
-            label = row['model'].removeprefix('attnfree_').split('_patch')[0].removesuffix('_224')
-            ax.annotate(label, (x, y), textcoords='offset points', c=look['c'], **side)
-        ax.set(xscale='log', yscale='log', xlabel='parameters, millions', ylabel='images per second', title=f"{work}, {shown.precision.iloc[0]}")
-        for axis in (ax.xaxis, ax.yaxis): axis.set(major_locator=plt.LogLocator(subs=(1, 2, 5)), major_formatter='{x:g}')
-        ax.minorticks_off(); ax.margins(0.35, 0.25)
-    fig.suptitle(f"filled: attnfree's, rings: timm's; {table.conditions.iloc[0]}; {table.machine.iloc[0]}")
+        for row in shown[shown.work == work].to_dict('records'): _plot_row(ax, row)
+        ax.set(xscale='log', yscale='log', title=f'{work}, {precision}',
+               xlabel='parameters, millions', ylabel='images per second')
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set(major_locator=plt.LogLocator(subs=(1, 2, 5)), major_formatter='{x:g}')
+        ax.minorticks_off()
+        ax.margins(0.35, 0.25)
+    conditions,machine = table.conditions.iloc[0],table.machine.iloc[0]
+    fig.suptitle(f"filled: attnfree's, rings: timm's; {conditions}; {machine}")
     return fig

@@ -21,7 +21,8 @@ from fastai.learner import Learner,Metric
 from fastai.vision.core import PILBase
 from fasttransform import Transform
 from timm.data import Mixup
-from timm.data.auto_augment import augment_and_mix_transform,auto_augment_transform,rand_augment_transform
+from timm.data.auto_augment import (augment_and_mix_transform,auto_augment_transform,
+                                    rand_augment_transform)
 from timm.data.random_erasing import RandomErasing
 from timm.utils import ModelEmaV3
 from ..processes import bare_model,rank_and_world
@@ -31,17 +32,22 @@ class AutoPolicy(Transform):
     "RandAugment, AutoAugment or AugMix on the training images, by timm's name of the policy."
     order,split_idx = 2,0 # after cropping, before it becomes a tensor; training images only
     def __init__(self,
-        policy:str,                           # As in timm: 'rand-m9-mstd0.5-inc1', 'original', 'augmix-m3-w3' ...
-        size:int=224,                         # Side of the images in pixels: the largest shift is 0.45 of it
-        mean:tuple=(0.485, 0.456, 0.406),     # Colour for what moves in, between 0 and 1, one number per channel
+        policy:str,                       # As in timm: 'rand-m9-mstd0.5-inc1', 'original' ...
+        size:int=224,                     # Side of the images in pixels; shifts go up to 0.45 of it
+        mean:tuple=(0.485, 0.456, 0.406), # Colour of what moves in, 0 to 1, one number per channel
     ):
         super().__init__()
-        makers = dict(rand=rand_augment_transform, augmix=augment_and_mix_transform, original=auto_augment_transform,
-                      originalr=auto_augment_transform, v0=auto_augment_transform, v0r=auto_augment_transform, **{'3a': auto_augment_transform})
+        makers = dict(rand=rand_augment_transform, augmix=augment_and_mix_transform)
+        automatic = 'original','originalr','v0','v0r','3a'
+        makers |= {name: auto_augment_transform for name in automatic}
         kind = str(policy).split('-')[0]
-        if kind not in makers: raise ValueError(f"policy={policy!r} is unknown: it begins with one of {', '.join(makers)}, for example 'rand-m9-mstd0.5-inc1'")
+        if kind not in makers:
+            raise ValueError(f"policy={policy!r} is unknown: it begins with one of "
+                             f"{', '.join(makers)}, for example 'rand-m9-mstd0.5-inc1'")
         colour = tuple(round(255*float(value)) for value in mean)
-        self.policy = makers[kind](policy, dict(translate_const=int(size*0.45), img_mean=colour if len(colour) > 1 else colour[0]))
+        if len(colour) == 1: colour = colour[0]
+        options = dict(translate_const=int(size*0.45), img_mean=colour)
+        self.policy = makers[kind](policy, options)
 
     def encodes(self,
         x:PILBase, # An image
@@ -53,11 +59,12 @@ class AutoPolicy(Transform):
 class SmoothCrossEntropy(nn.Module):
     "Cross-entropy for classes or for shares of classes; smoothed in training only."
     def __init__(self,
-        smoothing:float=0.,    # Share of the target that is spread evenly over all classes, from 0 to below 1
-        reduction:str='mean',  # 'mean', 'sum' or 'none', as in PyTorch
+        smoothing:float=0.,   # Share of the target spread over all classes, from 0 to below 1
+        reduction:str='mean', # 'mean', 'sum' or 'none', as in PyTorch
     ):
         super().__init__()
-        if not 0 <= smoothing < 1: raise ValueError(f"smoothing={smoothing} must be at least 0 and below 1")
+        if not 0 <= smoothing < 1:
+            raise ValueError(f"smoothing={smoothing} must be at least 0 and below 1")
         self.smoothing,self.reduction = smoothing,reduction
 
     def forward(self,
@@ -73,23 +80,28 @@ class SmoothCrossEntropy(nn.Module):
 
 # %% ../../nbs/callbacks/00_training.ipynb #5a61f4da
 class MixImages(Callback):
-    "Mixup and CutMix on each training batch; the loss must take shares of classes, as SmoothCrossEntropy does."
+    "Mixup and CutMix on each training batch, for a loss that takes shares of classes."
     order,run_valid = 6,False # after Erase, before mixed precision
     def __init__(self,
         mixup:float=0.8,       # Mixup's alpha: λ is drawn from Beta(alpha, alpha); 0 for none
         cutmix:float=1.,       # CutMix's alpha; with both, each batch takes one of them at random
         probability:float=1.,  # Share of the batches that are mixed
     ):
-        if mixup < 0 or cutmix < 0 or mixup+cutmix == 0: raise ValueError(f"mixup={mixup} and cutmix={cutmix} must not be negative, and one of them must be positive")
+        if mixup < 0 or cutmix < 0 or mixup+cutmix == 0:
+            raise ValueError(f"mixup={mixup} and cutmix={cutmix} must not be negative, "
+                             "and one of them must be positive")
         self.mixup,self.cutmix,self.probability = mixup,cutmix,probability
 
     def before_fit(self):
         "Prepare timm's Mixup for the classes of the data."
-        self.mixer = Mixup(self.mixup, self.cutmix, prob=self.probability, label_smoothing=0., num_classes=len(self.dls.vocab))
+        self.mixer = Mixup(self.mixup, self.cutmix, prob=self.probability, label_smoothing=0.,
+                           num_classes=len(self.dls.vocab))
 
     def before_batch(self):
         "Mix images and targets; raises `ValueError` for an odd number of images."
-        if len(self.x) % 2: raise ValueError(f"a batch of {len(self.x)} images cannot be mixed in pairs: use an even bs")
+        if len(self.x) % 2:
+            raise ValueError(f"a batch of {len(self.x)} images cannot be mixed in pairs: "
+                             "use an even bs")
         x,y = self.mixer(self.x.as_subclass(Tensor).clone(), self.y.as_subclass(Tensor))
         self.learn.xb,self.learn.yb = (x,),(y,)
 
@@ -98,7 +110,8 @@ class Erase(Callback):
     order,run_valid = 5,False
     def __init__(self,
         probability:float=0.25, # Share of the images that lose a piece
-    ): self.probability = probability
+    ):
+        self.probability = probability
 
     def before_batch(self):
         "Erase in a copy of the batch."
@@ -110,29 +123,30 @@ class EMA(Callback):
     "Keep the moving average of the weights, and evaluate it in place of the last weights."
     name,order = 'ema',-20 # before fastai sets training or evaluation mode
     def __init__(self,
-        decay:float=0.9999, # How much of the average stays at each step, from 0 to below 1
+        decay:float=0.9999, # Part of the average that stays at each step, from 0 to below 1
     ):
         if not 0 <= decay < 1: raise ValueError(f"decay={decay} must be at least 0 and below 1")
         self.decay,self.average,self.trained,self.steps = decay,None,None,0
 
     def before_fit(self):
-        "Start from the weights as they are, unless there is an average already."
+        "Start from the current weights, unless there is an average already."
         if self.average is None: self.average = ModelEmaV3(bare_model(self.model), self.decay)
 
     def before_train(self):
-        "Put the average where the model is."
+        "Move the average to the model's device."
         if self.trained is not None: self.after_validate()
         self.average.to(next(self.model.parameters()).device)
 
     def after_step(self):
-        "Move the average a little; not while looking for a rate."
+        "Update the average; not while looking for a rate."
         if hasattr(self.learn, 'lr_finder'): return
         self.steps += 1
         self.average.update(bare_model(self.model), self.steps)
 
     def before_validate(self):
         "Evaluate the average."
-        if self.average is not None and self.trained is None: self.trained,self.learn.model = self.learn.model,self.average.module
+        if self.average is None or self.trained is not None: return
+        self.trained,self.learn.model = self.learn.model,self.average.module
 
     def after_validate(self):
         "Put the trained network back."
@@ -147,15 +161,17 @@ def trained_model(
     learn:Learner, # Any Learner
 )->nn.Module:      # The network that is trained
     "The trained network, not its average, without wrapper, also in the middle of validation."
-    swapped = getattr(learn, 'ema', None)
-    return bare_model(swapped.trained if swapped is not None and swapped.trained is not None else learn.model)
+    ema = getattr(learn, 'ema', None)
+    swapped = ema is not None and ema.trained is not None
+    return bare_model(ema.trained if swapped else learn.model)
 
 def evaluated_model(
     learn:Learner, # Any Learner
 )->nn.Module:      # The network whose metrics are reported
     "The average of the weights where the Learner keeps one, else the trained network."
-    averaging = getattr(learn, 'ema', None)
-    return averaging.average.module if averaging is not None and averaging.average is not None else trained_model(learn)
+    ema = getattr(learn, 'ema', None)
+    averaged = ema is not None and ema.average is not None
+    return ema.average.module if averaged else trained_model(learn)
 
 # %% ../../nbs/callbacks/00_training.ipynb #be9ddb67
 class Precision(MixedPrecision):
@@ -164,45 +180,52 @@ class Precision(MixedPrecision):
     def __init__(self,
         precision:str='bf16', # 'bf16', or on a GPU 'fp16'
     ):
-        if precision not in ('bf16', 'fp16'): raise ValueError(f"precision={precision!r} must be 'bf16' or 'fp16'; leave this callback out for float32")
+        if precision not in ('bf16', 'fp16'):
+            raise ValueError(f"precision={precision!r} must be 'bf16' or 'fp16'; "
+                             "leave this callback out for float32")
         super().__init__(AMPMode(precision))
 
     def before_fit(self):
         "Prepare autocast; raises `ValueError` for float16 without a GPU."
         device = next(self.model.parameters()).device.type
-        if device == 'cpu' and self.amp_mode == AMPMode.FP16: raise ValueError("precision='fp16' needs a GPU: use 'bf16'")
+        if device == 'cpu' and self.amp_mode == AMPMode.FP16:
+            raise ValueError("precision='fp16' needs a GPU: use 'bf16'")
         super().before_fit()
-        self.autocast = torch.autocast(device, torch.bfloat16 if self.amp_mode == AMPMode.BF16 else torch.float16)
+        dtype = torch.bfloat16 if self.amp_mode == AMPMode.BF16 else torch.float16
+        self.autocast = torch.autocast(device, dtype)
 
 # %% ../../nbs/callbacks/00_training.ipynb #10410789
 class StopOnNaN(Callback):
-    "Stop at the first loss that is not finite and put back the weights of the last epoch that went well."
+    "Stop at the first loss that is not finite, with the weights from before this epoch."
     order,run_valid = 12,True # after mixed precision, which must leave its context first
     def before_train(self): # The weights before this epoch gave finite losses so far
         "Keep a copy of the weights."
-        self.good = {k: v.detach().clone() for k,v in bare_model(self.learn.model).state_dict().items()}
+        weights = bare_model(self.learn.model).state_dict()
+        self.good = {name: value.detach().clone() for name,value in weights.items()}
 
     def after_loss(self): # Runs for every batch, training and validation
         "Check the loss; raises `FloatingPointError` naming the step."
         if not len(self.learn.yb) or torch.isfinite(self.learn.loss).all(): return
-        loss = self.learn.loss
-        if hasattr(self.learn, 'lr_finder'): raise CancelFitException() # the search for a rate ends where it goes wrong
+        if hasattr(self.learn, 'lr_finder'): raise CancelFitException() # the search ends here
         if hasattr(self, 'good'): trained_model(self.learn).load_state_dict(self.good)
-        raise FloatingPointError(f"the loss is {loss.mean().item()} at step {self.learn.train_iter} (epoch {self.learn.epoch}); the weights are back at the start of "
-                                 "that epoch. Lower the learning rate, warm up longer, or look at the data")
+        loss,step,epoch = self.learn.loss.mean().item(),self.learn.train_iter,self.learn.epoch
+        raise FloatingPointError(f"the loss is {loss} at step {step} (epoch {epoch}); "
+                                 "the weights are back at the start of that epoch. "
+                                 "Lower the learning rate, warm up longer, or look at the data")
 
 # %% ../../nbs/callbacks/00_training.ipynb #bbb0a37b
 class TopK(Metric):
     "Share of the images whose class is among the k highest scores."
     higher_is_better = True
     def __init__(self,
-        k:int=1, # How many classes may be named; 1 is the accuracy
-    ): self.k = k
+        k:int=1, # Number of highest scores; 1 is the accuracy
+    ):
+        self.k = k
     def reset(self): self.total,self.count = 0,0
     def accumulate(self, learn):
-        "Count right answers of one batch."
-        named = learn.pred.topk(min(self.k, learn.pred.shape[-1]), dim=-1).indices
-        self.total += (named == learn.y.unsqueeze(-1)).any(dim=-1).sum().item()
+        "Count right predictions of one batch."
+        highest = learn.pred.topk(min(self.k, learn.pred.shape[-1]), dim=-1).indices
+        self.total += (highest == learn.y.unsqueeze(-1)).any(dim=-1).sum().item()
         self.count += len(learn.y)
 
     @property
@@ -213,9 +236,9 @@ class TopK(Metric):
 # %% ../../nbs/callbacks/00_training.ipynb #8f0aa339
 def write_atomically(
     file:str|Path, # The file to write
-    content:bytes, # All that shall be in it
+    content:bytes, # Its whole content
 )->None:
-    "Write a file so that at any instant the old or the new one is there, whole; raises `OSError` and leaves the old one if it cannot."
+    "Replace a file in one step; raises `OSError` and leaves the old one if it cannot."
     file = Path(file)
     part = file.with_name(f'.{file.name}.part')
     try:
@@ -226,8 +249,11 @@ def write_atomically(
         os.replace(part, file)
     except OSError as e:
         with suppress(OSError): part.unlink(missing_ok=True)
-        advice = '. Make room and start again' if e.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT) else ''
-        raise OSError(e.errno, f"{str(file)!r} could not be written ({e.strerror}); {'what was there is kept' if file.exists() else 'nothing was there'}{advice}") from e
+        kept = 'what was there is kept' if file.exists() else 'nothing was there'
+        full = e.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+        message = (f"{str(file)!r} could not be written ({e.strerror}); {kept}"
+                   f"{'. Make room and start again' if full else ''}")
+        raise OSError(e.errno, message) from e
 
 # %% ../../nbs/callbacks/00_training.ipynb #e3c6935b
 class _BatchStart(Callback):
@@ -241,7 +267,7 @@ class _BatchEnd(Callback):
     def after_batch(self): self.learn.run_log.last = perf_counter()
 
 class RunLog(Callback):
-    "Write `metrics.csv` for each epoch and `steps.csv` every so many steps; only in the first of several processes."
+    "Write `metrics.csv` every epoch and `steps.csv` every n steps, in the first process only."
     order = 55 # after the Recorder
     def __init__(self,
         folder:str|Path, # Where the two files go
@@ -253,45 +279,51 @@ class RunLog(Callback):
     def before_fit(self):
         "Be silent while fastai validates, predicts, or looks for a rate."
         self.run = not (self.learn.lock.locked() or hasattr(self.learn, 'lr_finder'))
-        if self.run and not hasattr(self.learn, '_batch_start'): self.learn.add_cbs([_BatchStart(), _BatchEnd()])
+        if self.run and not hasattr(self.learn, '_batch_start'):
+            self.learn.add_cbs([_BatchStart(), _BatchEnd()])
 
-    def before_train(self): self._restart(epoch=True)
-    def _restart(self, epoch=False):
-        "Begin to count anew."
-        self.last = perf_counter()
-        for name in ('epoch', 'step') if epoch else ('step',): setattr(self, f'of_{name}', dict(images=0, seconds=0., waited=0.))
+    def before_train(self):
+        "Begin to count for a new epoch."
+        self.last,self.of_epoch,self.of_step = perf_counter(),self._zero(),self._zero()
 
     def after_batch(self):
         "Measure, and write a row if it is time."
         if not self.training: return
         now,images = perf_counter(),len(self.xb[0])*rank_and_world()[1]
-        for part in (self.of_epoch, self.of_step): self._add(part, images, now-self.last, self.came-self.last)
+        for sums in (self.of_epoch, self.of_step):
+            sums['images'] += images
+            sums['seconds'] += now - self.last
+            sums['waited'] += self.came - self.last
         if self.train_iter % self.every: return
-        self.steps.append(dict(step=self.train_iter, epoch=round(self.train_iter/self.n_iter, 4), loss=self.learn.loss.mean().item(), lr=self.opt.hypers[-1]['lr'], **self._rates(self.of_step)))
-        self._restart()
+        epoch,loss = round(self.train_iter/self.n_iter, 4),self.learn.loss.mean().item()
+        row = dict(step=self.train_iter, epoch=epoch, loss=loss, lr=self.opt.hypers[-1]['lr'])
+        self.steps.append(row | self._rates(self.of_step))
+        self.last,self.of_step = perf_counter(),self._zero()
         self._write('steps.csv', self.steps)
-
-    def _add(self, part, images, seconds, waited):
-        part['images'] += images; part['seconds'] += seconds; part['waited'] += waited
-
-    def _rates(self, part):
-        "Images per second, and the share of the time spent waiting."
-        seconds = max(part['seconds'], 1e-9)
-        return {'images/s': round(part['images']/seconds, 1), 'waiting': round(part['waited']/seconds, 3)}
 
     def after_epoch(self):
         "Write the row of this epoch."
         names,values = self.recorder.metric_names[1:],self.learn.final_record
-        row = dict(epoch=self.epoch) | {name: value for name,value in zip(names, values) if name != 'time'}
-        self.epochs.append(row | dict(lr=self.opt.hypers[-1]['lr'], seconds=round(self.of_epoch['seconds'], 1), **self._rates(self.of_epoch)))
+        row = {name: value for name,value in zip(names, values) if name != 'time'}
+        times = dict(lr=self.opt.hypers[-1]['lr'], seconds=round(self.of_epoch['seconds'], 1))
+        self.epochs.append(dict(epoch=self.epoch) | row | times | self._rates(self.of_epoch))
         self._write('metrics.csv', self.epochs)
+
+    def _zero(self): return dict(images=0, seconds=0., waited=0.)
+
+    def _rates(self, sums):
+        "Images per second, and the share of the time spent waiting."
+        seconds = max(sums['seconds'], 1e-9)
+        return {'images/s': round(sums['images']/seconds, 1),
+                'waiting': round(sums['waited']/seconds, 3)}
 
     def _write(self, name, rows):
         "Write a table whole or not at all."
         if rank_and_world()[0] > 0: return
         text = io.StringIO()
         writer = csv.DictWriter(text, [*rows[0]], lineterminator='\n')
-        writer.writeheader(); writer.writerows(rows)
+        writer.writeheader()
+        writer.writerows(rows)
         write_atomically(self.folder/name, text.getvalue().encode())
 
     def state_dict(self): return dict(epochs=self.epochs, steps=self.steps)

@@ -32,16 +32,23 @@ from ..biased_mean import band_mean,full_mean
 # %% ../../nbs/cost/00_count.ipynb #bcff8bff
 def cost(
     model:nn.Module, # Any network, on any device; it is neither changed nor run
-    x:Tensor=None,   # A batch of inputs, of which only the shape counts; `None`: one image of the size in timm's `default_cfg`
+    x:Tensor=None,   # A batch of inputs, used for its shape; `None`: an image of default_cfg's size
 )->dict[str,int]:    # `parameters`, and `macs` for one input of the batch
-    "Count parameters, and the multiply-adds of matrix products and convolutions, by following shapes through `model`."
+    "Count parameters, and the multiply-adds of matrix products and convolutions."
     if x is None:
-        if not hasattr(model, 'default_cfg'): raise ValueError(f"x=None needs a model of timm's, but {type(model).__name__} has no default_cfg: give a batch of inputs")
+        if not hasattr(model, 'default_cfg'):
+            raise ValueError(f"x=None needs a model of timm's, but {type(model).__name__} "
+                             "has no default_cfg: give a batch of inputs")
         x = torch.empty(1, *model.default_cfg['input_size'], device='meta')
-    if len(x) < 1: raise ValueError(f"x has shape {tuple(x.shape)}: its first axis, the batch, must hold at least one input")
-    shapes = {name: torch.empty_like(value, device='meta') for name,value in [*model.named_parameters(), *model.named_buffers()]}
-    with torch.no_grad(), FlopCounterMode(display=False) as counter: functional_call(model, shapes, (x.to('meta'),))
-    return dict(parameters=sum(p.numel() for p in model.parameters()), macs=counter.get_total_flops()//2//len(x))
+    if len(x) < 1:
+        raise ValueError(f"x has shape {tuple(x.shape)}: "
+                         "its first axis, the batch, must hold at least one input")
+    tensors = dict([*model.named_parameters(), *model.named_buffers()])
+    shapes = {name: torch.empty_like(value, device='meta') for name,value in tensors.items()}
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        functional_call(model, shapes, (x.to('meta'),))
+    parameters = sum(p.numel() for p in model.parameters())
+    return dict(parameters=parameters, macs=counter.get_total_flops()//2//len(x))
 
 # %% ../../nbs/cost/00_count.ipynb #f0455cd9
 def _nearest(argument, value, known):
@@ -50,16 +57,17 @@ def _nearest(argument, value, known):
     return ValueError(f"{argument}={value!r} is unknown. Nearest: {', '.join(near)}")
 
 def _model(name, size):
-    "A network of timm's registry, untrained, for images of `size` pixels or its own (`None`), and their shape."
+    "An untrained network of timm's registry and the shape of its images; `None`: its own size."
     if not timm.is_model(name): raise _nearest('name', name, timm.list_models())
-    model = timm.create_model(name, **(dict(img_size=size) if size and timm.get_pretrained_cfg_value(name, 'fixed_input_size') else {}))
+    resized = size and timm.get_pretrained_cfg_value(name, 'fixed_input_size')
+    model = timm.create_model(name, **(dict(img_size=size) if resized else {}))
     channels,height,width = model.default_cfg['input_size']
     return model,(channels, size or height, size or width)
 
 def cost_table(
     names:list[str], # Names in timm's registry; ours begin with `attnfree_`
-    size:int=None,   # Height and width of the images; `None`: each model's own
-)->pd.DataFrame:     # One row a model: `parameters`, `macs` and `macs per parameter`
+    size:int=None,   # Height and width of the images; `None`: each model's default
+)->pd.DataFrame:     # One row per model: `parameters`, `macs` and `macs per parameter`
     "Count the cost of models by name; nothing is computed and no weights are made."
     rows = []
     for name in names:
@@ -70,20 +78,21 @@ def cost_table(
 
 # %% ../../nbs/cost/00_count.ipynb #c11005fd
 def seconds()->float: # Seconds since some fixed moment
-    "The time, read when the GPU, if it is in use, has done all that it was asked for."
+    "The time, read after a GPU that is in use has finished its work."
     if torch.cuda.is_initialized(): torch.cuda.synchronize()
     return perf_counter()
 
 def compare(
-    cases:dict,     # Name: function without arguments. The first is the baseline
+    cases:dict,     # Functions without arguments by name; the first is the baseline
     repeats:int=40, # Rounds; each calls every case once, in turn
     warmup:int=3,   # Rounds before these, not counted
     timer=seconds,  # Returns the time in seconds
-    own:dict=None,  # Name: name of a baseline of its own, for the column `own ratio`
-)->pd.DataFrame:    # One row a case: `ms` (median), `ms 10%`, `ms 90%`, `ratio` (above 1: faster than the baseline)
+    own:dict=None,  # For the column `own ratio`: by name of a case, the name of another baseline
+)->pd.DataFrame:    # By case: `ms` (median), `ms 10%`, `ms 90%`, `ratio` (above 1: faster)
     "Time functions side by side, taking turns."
     if not cases: raise ValueError("cases={} must name at least one function")
-    if repeats < 1 or warmup < 0: raise ValueError(f"repeats={repeats} must be at least 1 and warmup={warmup} at least 0")
+    if repeats < 1 or warmup < 0:
+        raise ValueError(f"repeats={repeats} must be at least 1 and warmup={warmup} at least 0")
     rounds = []
     for _ in range(warmup + repeats):
         rounds.append({})
@@ -95,7 +104,9 @@ def compare(
     ms = times.quantile([0.5, 0.1, 0.9]).T*1e3
     ms.columns,ms.index.name = ['ms', 'ms 10%', 'ms 90%'],'code'
     ms['ratio'] = times.rdiv(times.iloc[:,0], axis=0).median()
-    if own: ms['own ratio'] = pd.Series({name: (times[base]/times[name]).median() for name,base in own.items()})
+    if own:
+        ratios = {name: (times[base]/times[name]).median() for name,base in own.items()}
+        ms['own ratio'] = pd.Series(ratios)
     return ms
 
 # %% ../../nbs/cost/00_count.ipynb #1c9fceee
@@ -104,9 +115,10 @@ def inference(
     x:Tensor,               # A batch of inputs
     dtype:torch.dtype=None, # For autocast; `None`: as the model is
 ):                          # Function without arguments
-    "A function that computes the outputs of `model` once, and nothing for a backward pass."
+    "A function that computes the outputs of a model once, and nothing for a backward pass."
     model.eval()
-    return torch.inference_mode()(torch.autocast(x.device.type, dtype, enabled=dtype is not None)(partial(model, x)))
+    autocast = torch.autocast(x.device.type, dtype, enabled=dtype is not None)
+    return torch.inference_mode()(autocast(partial(model, x)))
 
 def training_step(
     model:nn.Module,        # Set to training mode; every call changes its weights
@@ -115,23 +127,25 @@ def training_step(
     dtype:torch.dtype=None, # For autocast of the forward pass; `None`: as the model is
     loss=F.cross_entropy,   # Called with outputs and targets
 ):                          # Function without arguments, returns the loss
-    "A function that trains `model` for one step: forward, loss, backward, AdamW."
+    "A function that trains a model for one step: forward, loss, backward, AdamW."
     optimiser = torch.optim.AdamW(model.train().parameters())
     def step():
-        with torch.autocast(x.device.type, dtype, enabled=dtype is not None): value = loss(model(x), targets)
+        with torch.autocast(x.device.type, dtype, enabled=dtype is not None):
+            value = loss(model(x), targets)
         value.backward()
-        optimiser.step(); optimiser.zero_grad()
+        optimiser.step()
+        optimiser.zero_grad()
         return value.detach()
     return step
 
 def forward_backward(
     module:nn.Module, # A part of a network
     x:Tensor,         # Its input, which gets a gradient too
-):                    # Function without arguments, returns the gradients of `x` and of all parameters
-    "A function that goes once forward and backward through `module`."
-    x,wanted = x.detach().requires_grad_(),list(module.parameters())
+):                    # Function without arguments, returns the gradients of input and parameters
+    "A function that goes once forward and backward through a module."
+    x,parameters = x.detach().requires_grad_(),list(module.parameters())
     arriving = torch.ones_like(module(x))
-    return lambda: torch.autograd.grad(module(x), [x, *wanted], arriving)
+    return lambda: torch.autograd.grad(module(x), [x, *parameters], arriving)
 
 # %% ../../nbs/cost/00_count.ipynb #4c2756e7
 class Figure2Branch(nn.Module):
@@ -140,7 +154,8 @@ class Figure2Branch(nn.Module):
         n:int, # Tokens
     ):
         super().__init__()
-        self.norm,self.fc1,self.fc2 = nn.LayerNorm(n, eps=1e-6),nn.Linear(n, 4*n),nn.Linear(4*n, n)
+        self.norm = nn.LayerNorm(n, eps=1e-6)
+        self.fc1,self.fc2 = nn.Linear(n, 4*n),nn.Linear(4*n, n)
 
     def forward(self,
         x:Tensor, # Tokens, `(b, n, d)`
@@ -150,102 +165,145 @@ class Figure2Branch(nn.Module):
         x = x + self.fc2(F.gelu(self.fc1(self.norm(x))))
         return x.transpose(1, 2)
 
+def _ff_branch(dim, grid):
+    "Our token-mixing branch: norm over tokens, feed-forward over tokens, residual."
+    return MixerBlock(dim, grid, FeedForwardMixer, prefix=1, ff=None, token_norm='mixer')
+
 def ff_case(
     batch:int=16, # Images at once
-)->dict:          # Setting: functions by name, the baseline first
+)->dict:          # By setting, functions by name, the baseline first
     "Token mixing forward and backward: ours against the paper's Figure 2."
-    def functions(dim):
-        ours,x = MixerBlock(dim, (14,14), FeedForwardMixer, prefix=1, ff=None, token_norm='mixer'),torch.randn(batch, 197, dim)
-        return {'Figure 2': forward_backward(Figure2Branch(197), x), 'attnfree': forward_backward(ours, x)}
-    return {f'197 tokens of {dim}, forward+backward': functions(dim) for dim in (192, 768)}
+    settings = {}
+    for dim in (192, 768):
+        ours,x = _ff_branch(dim, (14,14)),torch.randn(batch, 197, dim)
+        settings[f'197 tokens of {dim}, forward+backward'] = {
+            'Figure 2': forward_backward(Figure2Branch(197), x),
+            'attnfree': forward_backward(ours, x)}
+    return settings
 
 # %% ../../nbs/cost/00_count.ipynb #464838f2
 def attention_case(
     batch:int=16, # Images at once
-)->dict:          # Setting: functions by name, the baseline first
+)->dict:          # By setting, functions by name, the baseline first
     "Our ViT-tiny against timm's DeiT-tiny: inference and a training step, 224 pixels."
     images,targets = torch.randn(batch, 3, 224, 224),torch.randint(1000, (batch,))
-    names = {'timm deit_tiny': 'deit_tiny_patch16_224', 'attnfree vit_tiny': 'attnfree_vit_tiny_patch16_224'}
-    kinds = {'inference': lambda model: inference(model, images), 'training step': lambda model: training_step(model, images, targets)}
-    return {setting: {code: kind(timm.create_model(name)) for code,name in names.items()} for setting,kind in kinds.items()}
+    names = {'timm deit_tiny': 'deit_tiny_patch16_224',
+             'attnfree vit_tiny': 'attnfree_vit_tiny_patch16_224'}
+    def models():
+        for code,name in names.items(): yield code,timm.create_model(name)
+    return {'inference': {code: inference(model, images) for code,model in models()},
+            'training step': {code: training_step(model, images, targets)
+                              for code,model in models()}}
 
 # %% ../../nbs/cost/00_count.ipynb #289c36bf
+def _attention(q, k, v, causal):
+    "PyTorch's attention with heads of 64 channels."
+    q,k,v = (x.unflatten(-1, (-1, 64)).transpose(1, 2) for x in (q, k, v))
+    mixed = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    return mixed.transpose(1, 2).flatten(2)
+
 def _operator_case(n, dim, batch, codes):
-    "Functions by name for `n` tokens: attention first, then `codes`, each from q, k, v and biases to mixed tokens; all forward and backward."
+    "Forward and backward of `codes`, each with its biases, on `n` tokens; attention is first."
     q,k,v,arriving = (torch.randn(batch, n, dim, requires_grad=i < 3) for i in range(4))
-    def attention(q, k, v, causal):
-        q,k,v = (t.unflatten(-1, (-1, 64)).transpose(1, 2) for t in (q, k, v))
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2).flatten(2)
-    def timed(mean, *biases):
-        biases = [b.requires_grad_() for b in biases]
-        return lambda: torch.autograd.grad(mean(q, k, v, *biases), [q, k, v, *biases], arriving)
+    def timed(mix, *biases):
+        inputs = [q, k, v, *(bias.requires_grad_() for bias in biases)]
+        return lambda: torch.autograd.grad(mix(*inputs), inputs, arriving)
     causal = any('causal' in code for code in codes)
-    return {'attention': timed(partial(attention, causal=causal))} | {code: timed(*parts) for code,parts in codes.items()}
+    attention = timed(partial(_attention, causal=causal))
+    return {'attention': attention} | {code: timed(*parts) for code,parts in codes.items()}
 
 def _aft_full(q, k, v, w, causal=False): return q.sigmoid()*full_mean(k, v, w, causal=causal)
-def _aft_broadcast(q, k, v, w): return q.sigmoid()*((k[:,None] + w[None,...,None]).softmax(dim=2)*v[:,None]).sum(dim=2)
+
+def _aft_broadcast(q, k, v, w):
+    "AFT-full with the formula as printed."
+    weights = (k[:,None] + w[None,...,None]).softmax(dim=2)
+    return q.sigmoid()*(weights*v[:,None]).sum(dim=2)
+
+def _aft_conv(heads, matmul):
+    "AFT-conv on 14 x 14 tokens, and kernels for it."
+    def mix(q, k, v, w):
+        return q.sigmoid()*conv_mean(k[...,:heads], v, w, (14,14), matmul=matmul)
+    return mix,torch.randn(heads, 11, 11)
 
 def aft_case(
     batch:int=16, # Images at once, for 197 tokens; a quarter of them for 1,024
-)->dict:          # Setting: functions by name, the baseline first
+)->dict:          # By setting, functions by name, the baseline first
     "AFT-full and AFT-conv as operators, forward and backward, beside attention of the same width."
-    w,conv = torch.randn(197, 197),lambda heads,matmul: (lambda q,k,v,w: q.sigmoid()*conv_mean(k[...,:heads], v, w, (14,14), matmul=matmul), torch.randn(heads, 11, 11))
-    return {
-        '197 tokens of 384': _operator_case(197, 384, batch, {'AFT-full': (_aft_full, w), 'AFT-full, compiled': (torch.compile(_aft_full, fullgraph=True, dynamic=False), w)}),
-        '197 tokens of 384, with the formula as printed': _operator_case(197, 384, batch, {'AFT-full': (_aft_full, w), 'as printed': (_aft_broadcast, w)}),
-        '196 tokens of 384': _operator_case(196, 384, batch, {'AFT-conv 11x11, 16 heads, matrices': conv(16, True), 'AFT-conv 11x11, 384 heads, convolution': conv(384, False)}),
-        '1024 tokens of 256': _operator_case(1024, 256, max(1, batch//4), {'AFT-full, causal': (partial(_aft_full, causal=True), torch.randn(1024, 1024))}),
+    w = torch.randn(197, 197)
+    compiled = torch.compile(_aft_full, fullgraph=True, dynamic=False)
+    full = {'AFT-full': (_aft_full, w), 'AFT-full, compiled': (compiled, w)}
+    printed = {'AFT-full': (_aft_full, w), 'as printed': (_aft_broadcast, w)}
+    settings = {
+        '197 tokens of 384': _operator_case(197, 384, batch, full),
+        '197 tokens of 384, with the formula as printed': _operator_case(197, 384, batch, printed),
     }
+    convolved = {'AFT-conv 11x11, 16 heads, matrices': _aft_conv(16, True),
+                 'AFT-conv 11x11, 384 heads, convolution': _aft_conv(384, False)}
+    settings['196 tokens of 384'] = _operator_case(196, 384, batch, convolved)
+    causal = {'AFT-full, causal': (partial(_aft_full, causal=True), torch.randn(1024, 1024))}
+    settings['1024 tokens of 256'] = _operator_case(1024, 256, max(1, batch//4), causal)
+    return settings
 
 def _causal_codes(n):
     "The causal means that are compared, for `n` tokens."
     def simple(q, k, v): return q.sigmoid()*plain_mean(k, v, causal=True)
     def local(q, k, v, band): return q.sigmoid()*band_mean(k, v, band, 31)
-    return {'AFT-simple, causal': (simple,), 'AFT-local 32, causal': (local, torch.randn(1, n, 32))}
+    return {'AFT-simple, causal': (simple,),
+            'AFT-local 32, causal': (local, torch.randn(1, n, 32))}
 
 def aft_causal_case(
     batch:int=1, # Sequences at once
-)->dict:         # Setting: functions by name, the baseline first
-    "Causal AFT-simple and AFT-local (window 32) as operators, forward and backward, beside causal attention, for growing lengths."
-    return {f'{n} tokens of 256': _operator_case(n, 256, batch, _causal_codes(n)) for n in (1024, 4096, 16384)}
+)->dict:         # By setting, functions by name, the baseline first
+    "Causal AFT-simple and AFT-local as operators beside attention, for growing lengths."
+    return {f'{n} tokens of 256': _operator_case(n, 256, batch, _causal_codes(n))
+            for n in (1024, 4096, 16384)}
 
 def aft_vision_case(
     batch:int=16, # Images at once
-)->dict:          # Setting: functions by name, the baseline first
+)->dict:          # By setting, functions by name, the baseline first
     "The paper's small networks against timm's DeiT-small: inference, 224 pixels."
-    names = ['deit_small_patch16_224', 'attnfree_vit_small_patch16_224', 'attnfree_aft_full_small_patch16_224', 'attnfree_aft_conv_small_patch16_224_k11_h16', 'attnfree_aft_conv_small_patch16_224_k11_h384', 'attnfree_aft_conv_small_patch16_224_k15_h384']
+    names = ['deit_small_patch16_224', 'attnfree_vit_small_patch16_224',
+             'attnfree_aft_full_small_patch16_224',
+             'attnfree_aft_conv_small_patch16_224_k11_h16',
+             'attnfree_aft_conv_small_patch16_224_k11_h384',
+             'attnfree_aft_conv_small_patch16_224_k15_h384']
     images = torch.randn(batch, 3, 224, 224)
-    return {'inference': {name.removeprefix('attnfree_'): inference(timm.create_model(name), images) for name in names}}
+    return {'inference': {name.removeprefix('attnfree_'): inference(timm.create_model(name), images)
+                          for name in names}}
 
 def aft_lookup_case(
     batch:int=16, # Images at once
-)->dict:          # Setting: functions by name, the baseline first
-    "AFT-conv with one place per head on 14 x 14 tokens of 384 channels, inference of the mean: convolution and lookup."
+)->dict:          # By setting, functions by name, the baseline first
+    "AFT-conv with one offset per head, 196 tokens of 384: convolution and lookup, inference."
+    timed = torch.inference_mode()
     def functions(window):
-        conv,k,v = AFTConvGumbel(384, (14,14), heads=384, window=window).eval(),torch.randn(batch, 196, 384),torch.randn(batch, 196, 384)
-        with torch.no_grad(): conv.gain.fill_(1); conv.shift.fill_(1)
-        timed = torch.inference_mode()
-        return {'convolution': timed(lambda: conv_mean(k, v, conv.biases(), (14,14))), 'lookup': timed(lambda: conv.mean(k, v))}
+        conv = AFTConvGumbel(384, (14,14), heads=384, window=window).eval()
+        k,v = torch.randn(batch, 196, 384),torch.randn(batch, 196, 384)
+        with torch.no_grad():
+            conv.gain.fill_(1)
+            conv.shift.fill_(1)
+        return {'convolution': timed(lambda: conv_mean(k, v, conv.biases(), (14,14))),
+                'lookup': timed(lambda: conv.mean(k, v))}
     return {f'window {window}': functions(window) for window in (11, 15, 25)}
 
 def aft_decode_case(
     batch:int=1, # Sequences at once
-)->dict:         # Setting: functions by name, the baseline first
+)->dict:         # By setting, functions by name, the baseline first
     "Generating 20 tokens with a state, early and late in a sequence, 256 channels."
     def functions(mixer):
         mixer,x = mixer(256, (3072,), causal=True).eval(),torch.randn(batch, 256)
         @torch.inference_mode()
-        def tokens(state, count=20):
+        def generate(state, count=20):
             for _ in range(count): _,state = mixer.step(x, state)
             return state
-        states = {position: tokens(mixer.start(batch), position) for position in (10, 3000)}
-        return {f'position {position}': partial(tokens, state) for position,state in states.items()}
+        states = {after: generate(mixer.start(batch), after) for after in (10, 3000)}
+        return {f'position {after}': partial(generate, state) for after,state in states.items()}
     return {mixer.__name__: functions(mixer) for mixer in (AFTSimple, AFTLocal, AFTConv, AFTFull)}
 
 # %% ../../nbs/cost/00_count.ipynb #d9ab8aa9
 @contextmanager
 def _threads(number):
-    "So many threads for PyTorch inside of `with`."
+    "Let PyTorch use `number` threads within `with`."
     if number < 1: raise ValueError(f"threads={number} must be at least 1")
     before = torch.get_num_threads()
     torch.set_num_threads(number)
@@ -254,7 +312,10 @@ def _threads(number):
 
 def _machine(device):
     "Name of the processor or the GPU, and torch's version."
+    version = f"torch {torch.__version__.split('+')[0]}"
+    if device == 'cuda': return f"{torch.cuda.get_device_name()}, {version}"
     cpuinfo = Path('/proc/cpuinfo')
-    found = re.search(r'model name\s*: (.+)', cpuinfo.read_text()) if cpuinfo.exists() else None
-    cpu = f"{found[1] if found else platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
-    return f"{torch.cuda.get_device_name() if device == 'cuda' else cpu}, torch {torch.__version__.split('+')[0]}"
+    known = cpuinfo.read_text() if cpuinfo.exists() else ''
+    found = re.search(r'model name\s*: (.+)', known)
+    name = found[1] if found else platform.machine()
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}, {version}"

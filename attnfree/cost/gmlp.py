@@ -6,6 +6,8 @@
 __all__ = ['gmlp_parts_case', 'gmlp_case', 'toeplitz_case']
 
 # %% ../../nbs/cost/01_gmlp.ipynb #2883a3cf
+from functools import partial
+
 import timm,torch
 import torch.nn.functional as F
 from ..sgu import GatedMLP,SpatialGatingUnit,project_by_distance,project_tokens
@@ -15,8 +17,8 @@ from .count import forward_backward,inference,training_step
 # %% ../../nbs/cost/01_gmlp.ipynb #f1ece56a
 def gmlp_parts_case(
     batch:int=16, # Images at once
-)->dict:          # Setting: functions by name, the whole block's network first
-    "The inside of a gMLP-S block, 196 tokens of 256 channels, 1,536 hidden ones: all of it, and each part by itself, without gradients."
+)->dict:          # By setting, functions by name, the whole block's network first
+    "A gMLP-S block, 196 tokens of 256 channels, and each of its parts, without gradients."
     mixer,x = GatedMLP(256, (14,14)).eval(),torch.randn(batch, 196, 256)
     wide,narrow = torch.randn(batch, 196, 1536),torch.randn(batch, 196, 768)
     parts = {
@@ -33,30 +35,39 @@ def gmlp_parts_case(
 # %% ../../nbs/cost/01_gmlp.ipynb #c7ce7735
 def gmlp_case(
     batch:int=8, # Images at once
-)->dict:         # Setting: functions by name, timm's eager model first
+)->dict:         # By setting, functions by name, timm's eager model first
     "gMLP-S of ours and timm's, eager and compiled: inference and training step, 224 pixels."
     images,targets = torch.randn(batch, 3, 224, 224),torch.randint(1000, (batch,))
     def models():
         for name,source in {'timm': 'gmlp_s16_224', 'ours': 'attnfree_gmlp_s16_224_gap'}.items():
             yield name,timm.create_model(source)
-            yield f'{name}, compiled',torch.compile(timm.create_model(source), fullgraph=True, dynamic=False)
+            compiled = torch.compile(timm.create_model(source), fullgraph=True, dynamic=False)
+            yield f'{name}, compiled',compiled
     return {'inference': {name: inference(model, images) for name,model in models()},
-            'training step': {name: training_step(model, images, targets) for name,model in models()}}
+            'training step': {name: training_step(model, images, targets)
+                              for name,model in models()}}
 
 # %% ../../nbs/cost/01_gmlp.ipynb #803a50fe
+def _toeplitz_functions(n, texts):
+    "For `n` tokens: functions of inference by name, and functions of forward and backward."
+    x,bias = torch.randn(texts, n, 1536),torch.ones(1, n)
+    gate = partial(SpatialGatingUnit, 1536, (n,), form='multiplicative')
+    units = {'free': gate(), 'by distance': gate(toeplitz=True)}
+    weight = units['by distance'].weight.detach()
+    timed = torch.inference_mode()
+    ways = {'matrix': timed(lambda: project_tokens(x, toeplitz_matrix(weight, n), bias)),
+            'Fourier': timed(lambda: project_by_distance(x, weight, bias))}
+    inferring = {name: inference(unit, x) for name,unit in units.items()} | ways
+    return inferring,{name: forward_backward(unit, x) for name,unit in units.items()}
+
 def toeplitz_case(
-    batch:int=4,                                                 # Texts at once at 128 tokens, fewer for longer ones
+    batch:int=4,             # Texts at once at 128 tokens, fewer for longer ones
     lengths:tuple[int,...]=(128, 256, 384, 512, 1024, 2048, 4096), # Numbers of tokens
-)->dict:                                                         # Setting: functions by name, the free weights first
-    "Spatial gates of 1,536 channels with free weights and with weights by distance, and the two ways to compute the latter: inference, forward and backward."
+)->dict:                     # By setting, functions by name, the free weights first
+    "Spatial gates of 1,536 channels with free weights and with weights by distance, in two ways."
     settings = {}
     for n in lengths:
-        images = max(1, batch*128//n)
-        x,bias = torch.randn(images, n, 1536),torch.ones(1, n)
-        units = {'free': SpatialGatingUnit(1536, (n,), form='multiplicative'), 'by distance': SpatialGatingUnit(1536, (n,), form='multiplicative', toeplitz=True)}
-        weight = units['by distance'].weight.detach()
-        ways = {'matrix': lambda x=x, bias=bias, weight=weight, n=n: project_tokens(x, toeplitz_matrix(weight, n), bias),
-                'Fourier': lambda x=x, bias=bias, weight=weight: project_by_distance(x, weight, bias)}
-        settings[f'{n} tokens, inference'] = {name: inference(unit, x) for name,unit in units.items()} | {name: torch.inference_mode()(way) for name,way in ways.items()}
-        settings[f'{n} tokens, forward and backward'] = {name: forward_backward(unit, x) for name,unit in units.items()}
+        inferring,training = _toeplitz_functions(n, max(1, batch*128//n))
+        settings[f'{n} tokens, inference'] = inferring
+        settings[f'{n} tokens, forward and backward'] = training
     return settings

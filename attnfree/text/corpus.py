@@ -16,18 +16,27 @@ from .tokens import ByteTokenizer,CLS,MASK,SEP,SPECIAL,_write
 
 # %% ../../nbs/text/01_corpus.ipynb #42d02c23
 def text_files(
-    path:str|Path=None, # A file or a folder; `None`: the source text of Python's standard library
-)->dict[str,Path]:      # Files by their names within the folder, those of no bytes left out
+    path:str|Path=None, # A file or a folder; `None`: the source of Python's standard library
+)->dict[str,Path]:      # Files by their names within the folder, empty ones left out
     "The files of a corpus, in a fixed order."
     if path is None:
-        root,pattern,leave = Path(os.__file__).parent,'*.py',{'test', 'tests', 'idle_test', 'site-packages', 'dist-packages'}
-    else: root,pattern,leave = Path(path).expanduser(),'*',{'__pycache__'}
-    if not root.exists(): raise FileNotFoundError(f"path={str(root)!r} is neither a file nor a folder")
-    found = [root] if root.is_file() else root.rglob(pattern)
-    names = {file.relative_to(root.parent if root.is_file() else root): file for file in found}
-    files = {name.as_posix(): file for name,file in sorted(names.items()) if not leave & {*name.parts} and (root.is_file() or not any(part.startswith('.') for part in name.parts))
-             and file.is_file() and file.stat().st_size}
-    if not files: raise ValueError(f"path={str(root)!r} is empty: name a file with text in it, or a folder of such files")
+        root,pattern = Path(os.__file__).parent,'*.py'
+        skipped = {'test', 'tests', 'idle_test', 'site-packages', 'dist-packages'}
+    else:
+        root,pattern = Path(path).expanduser(),'*'
+        skipped = {'__pycache__'}
+    if not root.exists():
+        raise FileNotFoundError(f"path={str(root)!r} is neither a file nor a folder")
+    if root.is_file(): names = {Path(root.name): root}
+    else: names = {file.relative_to(root): file for file in root.rglob(pattern)}
+    def included(name, file):
+        if skipped & {*name.parts}: return False
+        hidden = any(part.startswith('.') for part in name.parts)
+        return (root.is_file() or not hidden) and file.is_file() and file.stat().st_size > 0
+    files = {name.as_posix(): file for name,file in sorted(names.items()) if included(name, file)}
+    if not files:
+        raise ValueError(f"path={str(root)!r} is empty: "
+                         "name a file with text in it, or a folder of such files")
     return files
 
 def hold_out(
@@ -35,10 +44,13 @@ def hold_out(
     share:float=0.05,     # Part of them to hold out
 )->tuple:                 # Files to train on, and files held out; a single file is trained on
     "Choose files for validation by their names, so that the choice is the same on every machine."
-    places = {name: int.from_bytes(md5(os.fsencode(name)).digest()[:4], 'big')/2**32 for name in files}
-    held = {name for name,place in places.items() if place < share}
-    if len(held) in (0, len(files)): held = {min(places, key=places.get)} if len(files) > 1 else set()
-    return {name: files[name] for name in files if name not in held},{name: files[name] for name in files if name in held}
+    def draw(name):
+        "A number from 0 to 1 that depends on the name alone."
+        return int.from_bytes(md5(os.fsencode(name)).digest()[:4], 'big')/2**32
+    held = {name for name in files if draw(name) < share}
+    if len(held) in (0, len(files)): held = {min(files, key=draw)} if len(files) > 1 else set()
+    train = {name: file for name,file in files.items() if name not in held}
+    return train,{name: file for name,file in files.items() if name in held}
 
 # %% ../../nbs/text/01_corpus.ipynb #c593f97d
 def read_blocks(
@@ -54,25 +66,33 @@ def read_blocks(
                 cut = max(block.rfind(b'\n'), block.rfind(b' ')) + 1
                 if cut: yield block[:cut]
                 rest = block[cut:]
-        except (lzma.LZMAError, EOFError) as e: raise ValueError(f"{str(file)!r} is damaged ({e}): fetch it again") from e
+        except (lzma.LZMAError, EOFError) as e:
+            raise ValueError(f"{str(file)!r} is damaged ({e}): fetch it again") from e
     if rest: yield rest
 
 class Texts:
-    "The text of some files, block by block, as often as it is gone through."
+    "The text of some files, block by block; it can be iterated over any number of times."
     def __init__(self,
         files:dict[str,Path], # Files by name
-    ): self.files = files
+    ):
+        self.files = files
 
     def __iter__(self):
         for file in self.files.values():
-            for block in read_blocks(file):
-                try: yield block.decode()
-                except UnicodeDecodeError as e:
-                    raise ValueError(f"{str(file)!r} is not UTF-8 ({e.reason}: {block[e.start:e.start+1]}), which word pieces need: convert it, leave it out, or use ByteTokenizer(), which takes any bytes") from e
+            for block in read_blocks(file): yield self._decode(file, block)
+
+    def _decode(self, file, block):
+        "A block as text; raises `ValueError` where it is not UTF-8."
+        try: return block.decode()
+        except UnicodeDecodeError as e:
+            wrong = block[e.start:e.start+1]
+            raise ValueError(f"{str(file)!r} is not UTF-8 ({e.reason}: {wrong}), "
+                             "which word pieces need: convert it, leave it out, "
+                             "or use ByteTokenizer(), which takes any bytes") from e
 
 # %% ../../nbs/text/01_corpus.ipynb #07b4e882
 class Corpus:
-    "The tokens of some files, read from the disk where they are asked for."
+    "The tokens of some files, read from the disk when they are used."
     def __init__(self,
         folder:str|Path, # What token_corpus wrote
         begin:float=0.,  # Where to begin, as a share of all tokens
@@ -81,9 +101,10 @@ class Corpus:
         self.folder,self.begin,self.end = Path(folder),begin,end
         about = json.loads((self.folder/'corpus.json').read_text())
         tokens = np.memmap(self.folder/'tokens.bin', dtype=about['dtype'], mode='r')
-        first,last = (round(share*len(tokens)) for share in (begin, end))
-        self.tokens = tokens[first:last]                                               # `(n,)`
-        self.starts = np.unique(np.clip(np.load(self.folder/'starts.npy'), first, last)) - first # beginnings of the texts, and the end
+        first,last = round(begin*len(tokens)),round(end*len(tokens))
+        self.tokens = tokens[first:last]  # `(n,)`
+        starts = np.load(self.folder/'starts.npy')
+        self.starts = np.unique(starts.clip(first, last)) - first  # of the texts, and the end
         self.bytes_per_token = about['bytes']/len(tokens)
 
     def __len__(self): return len(self.tokens)
@@ -102,17 +123,30 @@ def _write_corpus(files, tokenizer, folder):
     "Write the tokens of all files, with what must be known to read them."
     folder.mkdir()
     dtype = _id_type(tokenizer.size)
-    starts,total,raw = [],0,0
+    as_bytes = isinstance(tokenizer, ByteTokenizer)
+    starts,tokens,raw_bytes = [],0,0
     with open(folder/'tokens.bin', 'wb') as out:
         for name,file in files.items():
-            starts.append(total)
-            for block in read_blocks(file) if isinstance(tokenizer, ByteTokenizer) else Texts({name: file}):
+            starts.append(tokens)
+            for block in read_blocks(file) if as_bytes else Texts({name: file}):
                 ids = tokenizer.encode(block)
                 out.write(ids.astype(dtype).tobytes())
-                total,raw = total + len(ids),raw + len(block if isinstance(block, bytes) else block.encode())
-    if not total: raise ValueError(f"{', '.join(str(file) for file in [*files.values()][:3])}: no word in any of the {len(files)} files; name files with text in them")
-    np.save(folder/'starts.npy', np.array([*starts, total]))
-    _write(folder/'corpus.json', json.dumps(dict(dtype=dtype.name, bytes=raw)))
+                tokens += len(ids)
+                raw_bytes += len(block if as_bytes else block.encode())
+    if not tokens:
+        named = ', '.join(str(file) for file in [*files.values()][:3])
+        raise ValueError(f"{named}: no word in any of the {len(files)} files; "
+                         "name files with text in them")
+    np.save(folder/'starts.npy', np.array([*starts, tokens]))
+    _write(folder/'corpus.json', json.dumps(dict(dtype=dtype.name, bytes=raw_bytes)))
+
+def _corpus_key(files, tokenizer):
+    "A checksum of the tokenizer and of path, size and time of every file."
+    about = []
+    for name,file in files.items():
+        stat = file.stat()
+        about.append((name, str(file.resolve()), stat.st_size, stat.st_mtime_ns))
+    return md5(json.dumps([tokenizer.text(), about]).encode()).hexdigest()
 
 def token_corpus(
     files:dict[str,Path], # Files by name
@@ -120,8 +154,7 @@ def token_corpus(
     folder:str|Path,      # Where corpora are kept
 )->Corpus:                # The tokens of all files, in order
     "The tokens of files, made once and kept on the disk."
-    about = [(name, str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for name,file in files.items()]
-    target = Path(folder)/f'tokens-{md5(json.dumps([tokenizer.text(), about]).encode()).hexdigest()}'
+    target = Path(folder)/f'tokens-{_corpus_key(files, tokenizer)}'
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix='.tokens-', dir=target.parent) as tmp:
@@ -133,17 +166,21 @@ def token_corpus(
 
 # %% ../../nbs/text/01_corpus.ipynb #b00bde6f
 class TextWindows:
-    "Stretches of a corpus, one behind the other, each read when it is asked for."
+    "Successive stretches of a corpus, each read when it is indexed."
     def __init__(self,
         corpus:Corpus,    # The tokens
         length:int,       # Tokens in a window
-        packed:bool=True, # Go on across the ends of texts; else the last window of each text is shorter, with at least two tokens
+        packed:bool=True, # Cross the ends of texts; else the last window of a text may be shorter
     ):
         if length < 2: raise ValueError(f"length={length} must be at least 2")
         self.corpus,self.length = corpus,length
         self.starts = corpus.starts[[0,-1]] if packed else corpus.starts
-        self.before = np.concatenate([[0], np.cumsum((np.diff(self.starts) + (0 if packed else length-2))//length)])
-        if not self.before[-1]: raise ValueError(f"the corpus has {len(corpus)} tokens, less than one window of length={length}: use more text or a smaller length")
+        shortest = length if packed else 2
+        counts = (np.diff(self.starts) + length - shortest)//length
+        self.before = np.concatenate([[0], np.cumsum(counts)])  # windows before each text
+        if not self.before[-1]:
+            raise ValueError(f"the corpus has {len(corpus)} tokens, less than one window of "
+                             f"length={length}: use more text or a smaller length")
 
     def __len__(self): return int(self.before[-1])
 
@@ -157,23 +194,28 @@ class TextWindows:
 def masked_example(
     tokens:np.ndarray,             # Neighbouring tokens of a text, at least 2 and at most n − 3
     n:int,                         # Tokens of the example
-    vocab_size:int,                # Tokens of the tokenizer, from which random ones are drawn
-    generator:np.random.Generator, # Source of all that is random
-    share:float=0.15,              # Part of the tokens that is asked for
-)->tuple:                          # Ids `(n,)`, segments `(n,)`, places asked for `(k,)`, tokens that stood there or -100 `(k,)`
+    vocab_size:int,                # Size of the vocabulary, from which random tokens are drawn
+    generator:np.random.Generator, # Source of randomness
+    share:float=0.15,              # Part of the tokens to predict
+)->tuple: # Ids `(n,)`, segments `(n,)`, positions to predict `(k,)`, their tokens or -100 `(k,)`
     "Two pieces of text with some tokens hidden, as BERT is trained on (Devlin et al. 2019)."
-    if n < 5: raise ValueError(f"n={n} must be at least 5: three special tokens and two of the text")
-    if not 2 <= len(tokens) <= n-3: raise ValueError(f"{len(tokens)} tokens do not make an example of n={n}: give 2 to {n-3}")
-    cut = generator.integers(1, len(tokens))
+    if n < 5:
+        raise ValueError(f"n={n} must be at least 5: three special tokens and two of the text")
+    if not 2 <= len(tokens) <= n-3:
+        raise ValueError(f"{len(tokens)} tokens do not make an example of n={n}: give 2 to {n-3}")
+    cut,end = generator.integers(1, len(tokens)),len(tokens)+3
     ids,segments = np.zeros(n, dtype=np.int64),np.zeros(n, dtype=np.int64)
-    ids[:len(tokens)+3] = np.concatenate([[CLS], tokens[:cut], [SEP], tokens[cut:], [SEP]])
-    segments[cut+2:len(tokens)+3] = 1
-    places = np.flatnonzero(ids >= len(SPECIAL))
-    at,labels = np.zeros(max(1, round(share*(n-3))), dtype=np.int64),np.full(max(1, round(share*(n-3))), -100)
-    count = min(len(at), len(places), max(1, round(share*len(places))))
-    at[:count] = np.sort(generator.choice(places, count, replace=False))
-    asked = at[:count]
-    labels[:count] = ids[asked]
+    ids[:end] = np.concatenate([[CLS], tokens[:cut], [SEP], tokens[cut:], [SEP]])
+    segments[cut+2:end] = 1
+
+    k = max(1, round(share*(n-3)))
+    at,labels = np.zeros(k, dtype=np.int64),np.full(k, -100)
+    candidates = np.flatnonzero(ids >= len(SPECIAL))
+    count = min(k, len(candidates), max(1, round(share*len(candidates))))
+    chosen = np.sort(generator.choice(candidates, count, replace=False))
+    at[:count],labels[:count] = chosen,ids[chosen]
+
     change,other = generator.random(count),generator.integers(len(SPECIAL), vocab_size, count)
-    ids[asked] = np.where(change < 0.8, MASK, np.where(change < 0.9, other, ids[asked]))
+    unmasked = np.where(change < 0.9, other, ids[chosen])
+    ids[chosen] = np.where(change < 0.8, MASK, unmasked)
     return ids,segments,at,labels

@@ -15,7 +15,8 @@ import numpy as np
 from tokenizers import Tokenizer,decoders,models,normalizers,pre_tokenizers,trainers
 
 # %% ../../nbs/text/00_tokens.ipynb #266fa61a
-SPECIAL = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]') # A token's place here is its id, in every tokenizer
+# A token's index is its id, in every tokenizer
+SPECIAL = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
 PAD,UNK,CLS,SEP,MASK = range(len(SPECIAL))
 
 def _write(file, text):
@@ -44,9 +45,10 @@ class ByteTokenizer:
 
     def encode_with_offsets(self,
         text:str, # Any text
-    )->tuple:     # Ids, `(n,)`; the first character of each token and the one behind its last, `(n, 2)`
-        "The ids of a text, and where in it they stand."
-        first = np.repeat(np.arange(len(text)), [len(letter.encode(errors='surrogatepass')) for letter in text])
+    )->tuple:     # Ids, `(n,)`; each token's first character and the one past its last, `(n, 2)`
+        "The ids of a text, and the characters that each covers."
+        sizes = [len(character.encode(errors='surrogatepass')) for character in text]
+        first = np.repeat(np.arange(len(text)), sizes)
         return self.encode(text),np.stack([first, first+1], axis=1)
 
     def decode(self,
@@ -54,22 +56,28 @@ class ByteTokenizer:
     )->str:             # The text; bytes that are not UTF-8 become question marks
         "The text of some ids, special tokens left out."
         ids = np.asarray(ids, dtype=np.int64)
-        return (ids[ids >= len(SPECIAL)] - len(SPECIAL)).astype(np.uint8).tobytes().decode(errors='replace')
+        raw = (ids[ids >= len(SPECIAL)] - len(SPECIAL)).astype(np.uint8).tobytes()
+        return raw.decode(errors='replace')
 
     def names(self,
         ids:np.ndarray, # Ids, `(n,)`
     )->list[str]:       # A visible name for each
-        "What to write at the axis of a picture."
-        return [SPECIAL[i] if i < len(SPECIAL) else repr(bytes([i - len(SPECIAL)]))[2:-1] for i in np.asarray(ids).tolist()]
+        "Names of tokens for the axis of a picture."
+        def name(i):
+            if i < len(SPECIAL): return SPECIAL[i]
+            return repr(bytes([i - len(SPECIAL)]))[2:-1]  # without b''
+        return [name(i) for i in np.asarray(ids).tolist()]
 
     def longest_word(self,
         text:str, # Any text
     )->tuple:     # The word and its number of tokens
         "The word of a text that takes most tokens."
-        return max(((word, len(self.encode(word))) for word in text.split()), key=lambda pair: pair[1], default=('', 0))
+        counts = {word: len(self.encode(word)) for word in text.split()}
+        word = max(counts, key=counts.get, default='')
+        return word,counts.get(word, 0)
 
     def text(self)->str:
-        "What the file of this tokenizer holds."
+        "The content of this tokenizer's file."
         return json.dumps(dict(tokenizer='bytes', size=self.size))
 
     def save(self,
@@ -82,13 +90,18 @@ class ByteTokenizer:
 class PieceTokenizer:
     "Pieces of words by the `tokenizers` library."
     def __init__(self,
-        tokenizer:Tokenizer, # A trained one, with the special tokens in the first places
+        tokenizer:Tokenizer, # A trained one, with the special tokens as its first ids
     ):
+        expected = [*range(len(SPECIAL))]
         found = [tokenizer.token_to_id(name) for name in SPECIAL]
-        if found != [*range(len(SPECIAL))]: raise ValueError(f"tokenizer has the ids {found} for {', '.join(SPECIAL)}, which must be {[*range(len(SPECIAL))]}: make one by train_pieces")
+        if found != expected:
+            raise ValueError(f"tokenizer has the ids {found} for {', '.join(SPECIAL)}, "
+                             f"which must be {expected}: make one by train_pieces")
         self.tokenizer = tokenizer
-        tokenizer.no_padding(); tokenizer.no_truncation()
-        os.environ.setdefault('TOKENIZERS_PARALLELISM', 'true') # else it warns at every worker that a loader starts later
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        # otherwise it warns at every worker that a loader starts later
+        os.environ.setdefault('TOKENIZERS_PARALLELISM', 'true')
 
     @property
     def size(self)->int:
@@ -99,20 +112,23 @@ class PieceTokenizer:
         text:str|bytes, # A text; bytes must be UTF-8
     )->np.ndarray:      # Ids, `(n,)`
         "The ids of a text."
-        return np.concatenate(self.encode_many((text if isinstance(text, str) else text.decode()).split('\n')))
+        text = text if isinstance(text, str) else text.decode()
+        return np.concatenate(self.encode_many(text.split('\n')))
 
     def encode_many(self,
         texts:list[str], # Any number of texts
     )->list[np.ndarray]: # The ids of each
         "The ids of several texts, on all cores."
-        return [np.array(found.ids, dtype=np.int64) for found in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        encodings = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
 
     def encode_with_offsets(self,
         text:str, # Any text
-    )->tuple:     # Ids, `(n,)`; the first character of each token and the one behind its last, `(n, 2)`
-        "The ids of a text, and where in it they stand."
-        found = self.tokenizer.encode(text, add_special_tokens=False)
-        return np.array(found.ids, dtype=np.int64),np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
+    )->tuple:     # Ids, `(n,)`; each token's first character and the one past its last, `(n, 2)`
+        "The ids of a text, and the characters that each covers."
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        return np.array(encoding.ids, dtype=np.int64),offsets
 
     def decode(self,
         ids:np.ndarray, # Ids, `(n,)`
@@ -123,20 +139,20 @@ class PieceTokenizer:
     def names(self,
         ids:np.ndarray, # Ids, `(n,)`
     )->list[str]:       # A visible name for each
-        "What to write at the axis of a picture."
+        "Names of tokens for the axis of a picture."
         return [self.tokenizer.id_to_token(i) for i in np.asarray(ids).tolist()]
 
     def longest_word(self,
         text:str, # Any text
     )->tuple:     # The word and its number of tokens
         "The word of a text that takes most tokens."
-        found = self.tokenizer.encode(text, add_special_tokens=False)
-        if not found.ids: return '',0
-        word,count = Counter(found.word_ids).most_common(1)[0]
-        return text[slice(*found.word_to_chars(word))],count
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        if not encoding.ids: return '',0
+        word,count = Counter(encoding.word_ids).most_common(1)[0]
+        return text[slice(*encoding.word_to_chars(word))],count
 
     def text(self)->str:
-        "What the file of this tokenizer holds."
+        "The content of this tokenizer's file."
         return self.tokenizer.to_str()
 
     def save(self,
@@ -146,37 +162,59 @@ class PieceTokenizer:
         _write(file, self.text())
 
 # %% ../../nbs/text/00_tokens.ipynb #35b49cf0
+def _piece_tokenizer(**vocabulary):
+    "A tokenizer of the library that keeps upper and lower case and accents."
+    tokenizer = Tokenizer(models.WordPiece(**vocabulary, unk_token=SPECIAL[UNK]))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer
+
+def _learn_vocabulary(texts, special, size):
+    "Ids by piece, learned from texts; those of `special` come first."
+    tokenizer = _piece_tokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=special,
+                                        limit_alphabet=1000, show_progress=False)
+    tokenizer.train_from_iterator(iter(texts), trainer)
+    return tokenizer.get_vocab()
+
 def train_pieces(
-    texts,         # Texts; what is given is gone through twice, so a list or alike, no generator
-    size:int=4096, # Tokens wanted; a small text may give fewer
+    texts,         # Texts that can be iterated over twice, such as a list; no generator
+    size:int=4096, # Tokens requested; a small text may give fewer
 )->PieceTokenizer: # The trained tokenizer
     "Learn word pieces, upper and lower case, from texts."
-    def fresh(model):
-        tokenizer = Tokenizer(model)
-        tokenizer.normalizer,tokenizer.pre_tokenizer,tokenizer.decoder = normalizers.BertNormalizer(lowercase=False, strip_accents=False),pre_tokenizers.BertPreTokenizer(),decoders.WordPiece()
-        return tokenizer
-    def vocabulary(special, size):
-        tokenizer = fresh(models.WordPiece(unk_token=SPECIAL[UNK]))
-        tokenizer.train_from_iterator(iter(texts), trainers.WordPieceTrainer(vocab_size=size, special_tokens=special, limit_alphabet=1000, show_progress=False))
-        return tokenizer.get_vocab()
-    letters = sorted({*vocabulary([*SPECIAL], 1)} - {*SPECIAL})
-    if not letters: raise ValueError("texts hold no word to learn pieces from: give more text, or use ByteTokenizer()")
-    if size < len(letters) + len(SPECIAL): raise ValueError(f"size={size} is too small: the texts have {len(letters)} letters, so at least {len(letters) + len(SPECIAL)} tokens are needed")
-    return PieceTokenizer(fresh(models.WordPiece(vocab=vocabulary([*SPECIAL, *letters], size), unk_token=SPECIAL[UNK])))
+    letters = sorted({*_learn_vocabulary(texts, [*SPECIAL], 1)} - {*SPECIAL})
+    if not letters:
+        raise ValueError("texts hold no word to learn pieces from: "
+                         "give more text, or use ByteTokenizer()")
+    first = [*SPECIAL, *letters]
+    if size < len(first):
+        raise ValueError(f"size={size} is too small: the texts have {len(letters)} letters, "
+                         f"so at least {len(first)} tokens are needed")
+    return PieceTokenizer(_piece_tokenizer(vocab=_learn_vocabulary(texts, first, size)))
 
 def load_tokenizer(
     file:str|Path, # What `save` of a tokenizer wrote
 )->ByteTokenizer|PieceTokenizer: # The tokenizer
     "Read a tokenizer back from its file."
-    if not Path(file).is_file(): raise FileNotFoundError(f"tokenizer {str(file)!r} is not there: name the json file that a tokenizer's save wrote")
+    if not Path(file).is_file():
+        raise FileNotFoundError(f"tokenizer {str(file)!r} is not there: "
+                                "name the json file that a tokenizer's save wrote")
     text = Path(file).read_text(encoding='utf-8')
-    try: return ByteTokenizer() if json.loads(text).get('tokenizer') == 'bytes' else PieceTokenizer(Tokenizer.from_str(text))
-    except Exception as e: raise ValueError(f"{str(file)!r} is not the file of a tokenizer: {e}") from e
+    try:
+        if json.loads(text).get('tokenizer') == 'bytes': return ByteTokenizer()
+        return PieceTokenizer(Tokenizer.from_str(text))
+    except Exception as e:
+        raise ValueError(f"{str(file)!r} is not the file of a tokenizer: {e}") from e
 
 # %% ../../nbs/text/00_tokens.ipynb #6f12a17a
 def check_vocab(
     tokenizer,      # ByteTokenizer or PieceTokenizer
-    vocab_size:int, # Tokens that a model knows
+    vocab_size:int, # Size of the model's vocabulary
 )->None:
     "Raise `ValueError` where a model is made for another number of tokens."
-    if tokenizer.size != vocab_size: raise ValueError(f"the tokenizer has {tokenizer.size} tokens, the model is made for vocab_size={vocab_size}: build it with vocab_size={tokenizer.size}, or take the tokenizer it was trained with")
+    if tokenizer.size != vocab_size:
+        raise ValueError(f"the tokenizer has {tokenizer.size} tokens, "
+                         f"the model is made for vocab_size={vocab_size}: "
+                         f"build it with vocab_size={tokenizer.size}, "
+                         "or take the tokenizer it was trained with")
