@@ -9,7 +9,6 @@ __all__ = ['SOURCES', 'join_positions', 'convert_state', 'identify', 'read_weigh
 # %% ../nbs/models/04_convert.ipynb #9f27cb16
 import argparse,math,re
 from copy import deepcopy
-from difflib import get_close_matches
 from pathlib import Path
 
 import timm,torch
@@ -18,44 +17,70 @@ from torch import nn,Tensor
 from safetensors.torch import load_file
 from .attention import Attention
 from .backbone import Backbone
+from .families import check_known
 from .vision import MODELS,SIZES,create_model,model_names
 
 # %% ../nbs/models/04_convert.ipynb #a0261257
 def join_positions(
     state:dict[str,Tensor], # Weights with the FF-only author's names
-)->dict[str,Tensor]:        # The same with one position table, `(1, 1 + h*w, d)`, under `pos_encoding`
-    "Shrink the author's image of positions to the token grid, once, and put the class token's position in front."
-    keys = ('pos_encoding.cls_pos_embed', 'pos_encoding.pos_embed')
-    if not {*keys, 'blocks.0.norm2.weight'} <= set(state): return dict(state)
-    side,image = math.isqrt(len(state['blocks.0.norm2.weight']) - 1),state[keys[1]]
-    if image.shape[2:] != (side, side): image = F.interpolate(image, size=(side, side), mode='bilinear', align_corners=False)
-    rest = {name: value for name,value in state.items() if name not in keys}
-    return rest | {'pos_encoding': torch.cat([state[keys[0]], image.flatten(2).transpose(1, 2)], dim=1)}
+)->dict[str,Tensor]:        # The same with one position table, `(1, 1 + h*w, d)`, `pos_encoding`
+    "One table of the class token's position and the image of positions, shrunk to the grid."
+    of_token,of_image = 'pos_encoding.cls_pos_embed','pos_encoding.pos_embed'
+    if not {of_token, of_image, 'blocks.0.norm2.weight'} <= set(state): return dict(state)
+    image = state[of_image]
+    side = math.isqrt(len(state['blocks.0.norm2.weight']) - 1)
+    if image.shape[2:] != (side, side):
+        image = F.interpolate(image, size=(side, side), mode='bilinear', align_corners=False)
+    table = torch.cat([state[of_token], image.flatten(2).transpose(1, 2)], dim=1)
+    rest = {name: value for name,value in state.items() if name not in (of_token, of_image)}
+    return rest | {'pos_encoding': table}
 
-_SHELL = {'stem.proj': 'patch_embed.proj', 'stem.class_token': 'cls_token', 'body.norm': 'norm', 'readout.head': 'head'}
+_SHELL = {
+    'stem.proj': 'patch_embed.proj',
+    'stem.class_token': 'cls_token',
+    'body.norm': 'norm',
+    'readout.head': 'head',
+}
+_VIT = _SHELL | {
+    'stem.positions': 'pos_embed',
+    'body.blocks.#.norm_mixer': 'blocks.#.norm1',
+    'body.blocks.#.mixer.qkv': 'blocks.#.attn.qkv',
+    'body.blocks.#.mixer.out': 'blocks.#.attn.proj',
+    'body.blocks.#.norm_ff': 'blocks.#.norm2',
+    'body.blocks.#.ff': 'blocks.#.mlp',
+}
+_GMLP = {
+    'stem.proj': 'stem.proj',
+    'body.norm': 'norm',
+    'readout.head': 'head',
+    'body.blocks.#.norm_mixer': 'blocks.#.norm',
+    'body.blocks.#.mixer.gate.norm': 'blocks.#.mlp_channels.gate.norm',
+    'body.blocks.#.mixer.gate': 'blocks.#.mlp_channels.gate.proj',
+    'body.blocks.#.mixer': 'blocks.#.mlp_channels',
+}
+_FF_ONLY = _SHELL | {
+    'stem.positions': 'pos_encoding',
+    'body.blocks.#.norm_ff': 'blocks.#.norm1',
+    'body.blocks.#.ff': 'blocks.#.mlp1',
+    'body.blocks.#.norm_mixer': 'blocks.#.norm2',
+    'body.blocks.#.mixer': 'blocks.#.mlp2',
+}
 
 SOURCES = {
     'attnfree': dict(names={'stem': 'stem', 'body': 'body', 'readout': 'readout'}),
-    'timm_vit': dict(family='vit', timm_options=dict(fc_norm=False), names=_SHELL | {
-        'stem.positions': 'pos_embed',
-        'body.blocks.#.norm_mixer': 'blocks.#.norm1', 'body.blocks.#.mixer.qkv': 'blocks.#.attn.qkv', 'body.blocks.#.mixer.out': 'blocks.#.attn.proj',
-        'body.blocks.#.norm_ff': 'blocks.#.norm2', 'body.blocks.#.ff': 'blocks.#.mlp'}),
-    'timm_gmlp': dict(family='gmlp', layout='_gap', timm_options={}, one_head=('mixer.gate.weight', 'mixer.gate.bias'), names={
-        'stem.proj': 'stem.proj', 'body.norm': 'norm', 'readout.head': 'head', 'body.blocks.#.norm_mixer': 'blocks.#.norm',
-        'body.blocks.#.mixer.gate.norm': 'blocks.#.mlp_channels.gate.norm', 'body.blocks.#.mixer.gate': 'blocks.#.mlp_channels.gate.proj',
-        'body.blocks.#.mixer': 'blocks.#.mlp_channels'}),
-    'ff_only': dict(family='ff', prepare=join_positions, names=_SHELL | {
-        'stem.positions': 'pos_encoding',
-        'body.blocks.#.norm_ff': 'blocks.#.norm1', 'body.blocks.#.ff': 'blocks.#.mlp1',
-        'body.blocks.#.norm_mixer': 'blocks.#.norm2', 'body.blocks.#.mixer': 'blocks.#.mlp2'}),
+    'timm_vit': dict(names=_VIT, family='vit', timm_options=dict(fc_norm=False)),
+    'timm_gmlp': dict(names=_GMLP, family='gmlp', layout='_gap', timm_options={},
+                      one_head=('mixer.gate.weight', 'mixer.gate.bias')),
+    'ff_only': dict(names=_FF_ONLY, family='ff', prepare=join_positions),
 }
 
 # %% ../nbs/models/04_convert.ipynb #5d3383d8
 def _rename(name, names, reverse=False):
-    "One name by the first row of the table `names` that covers it, to ours or from ours; `None` if no row does."
+    "One name by the first row of `names` that covers it; `None` if no row does."
     for ours,theirs in names.items():
         old,new = (ours,theirs) if reverse else (theirs,ours)
-        match = re.fullmatch(re.escape(old).replace(r'\#', r'(?P<block>\d+)') + r'(?P<rest>(\..*)?)', name)
+        part = re.escape(old).replace(r'\#', r'(?P<block>\d+)')
+        match = re.fullmatch(part + r'(?P<rest>(\..*)?)', name)
         if match: return match.expand(new.replace('#', r'\g<block>') + r'\g<rest>')
 
 def convert_state(
@@ -64,14 +89,18 @@ def convert_state(
     *,
     reverse:bool=False,     # From our names to theirs
 )->dict[str,Tensor]:        # The same tensors under the other names
-    "Rename a state dict to our names, or with `reverse` to theirs; raises `ValueError` for names without a place."
-    if source not in SOURCES: raise ValueError(f"source={source!r} must be one of {', '.join(SOURCES)}")
+    "Rename a state dict to our names, or from them; raises `ValueError` for names not covered."
+    if source not in SOURCES:
+        raise ValueError(f"source={source!r} must be one of {', '.join(SOURCES)}")
     entry = SOURCES[source]
-    if reverse and 'prepare' in entry: raise ValueError(f"reverse=True: weights of source={source!r} can only be read")
+    if reverse and 'prepare' in entry:
+        raise ValueError(f"reverse=True: weights of source={source!r} can only be read")
     state = entry.get('prepare', dict)(state)
     renamed = {name: _rename(name, entry['names'], reverse) for name in state}
     lost = [name for name,new in renamed.items() if new is None]
-    if lost: raise ValueError(f"{len(lost)} of {len(state)} names have no place in source={source!r}: {', '.join(lost[:3])}, ... {_seems(state)}")
+    if lost:
+        raise ValueError(f"{len(lost)} of {len(state)} names are not covered by source={source!r}: "
+                         f"{', '.join(lost[:3])}, ... {_seems(state)}")
     def axes(name, value):
         if not name.endswith(entry.get('one_head', ())): return value
         return value.squeeze(0) if reverse else value[None]
@@ -80,41 +109,62 @@ def convert_state(
 # %% ../nbs/models/04_convert.ipynb #4c640366
 def identify(
     state:dict[str,Tensor],  # Weights by name
-)->tuple[str|None,str|None]: # Key of SOURCES and model of `attnfree.vision`; `None` for what is unknown
-    "Which source the names of a state dict speak for, and which of our models its shapes do."
-    covered = {source: sum(_rename(name, entry['names']) is not None for name in state) for source,entry in SOURCES.items()}
-    source = max(covered, key=covered.get)
-    if covered[source] <= len(state)/2: return None,None
-    entry = SOURCES[source]
-    proj,family,layout = state.get(_rename('stem.proj.weight', entry['names'], reverse=True)),entry.get('family'),entry.get('layout', '')
-    if proj is None: return source,None
-    depth = len({match[1] for name in state if (match := re.search(r'blocks\.(\d+)\.', name))})
-    shape = dict(dim=proj.shape[0], depth=depth, patch_size=proj.shape[-1])
-    return source,next((f'{family}_{size}' for size in SIZES if (family, size) in MODELS and size.endswith(layout) and shape.items() <= SIZES[size].items()), None)
+)->tuple[str|None,str|None]: # Key of SOURCES and name of our model; `None` for what is unknown
+    "The source that the names of a state dict fit, and the model of ours that its shapes fit."
+    def covered(source):
+        names = SOURCES[source]['names']
+        return sum(_rename(name, names) is not None for name in state)
+    source = max(SOURCES, key=covered)
+    if covered(source) <= len(state)/2: return None,None
+    return source,_model_of(state, SOURCES[source])
+
+def _model_of(state, entry):
+    "The first of our models with the shapes of `state`; `None` if there is none."
+    proj = state.get(_rename('stem.proj.weight', entry['names'], reverse=True))
+    if proj is None: return None
+    blocks = {match[1] for name in state if (match := re.search(r'blocks\.(\d+)\.', name))}
+    shape = dict(dim=proj.shape[0], depth=len(blocks), patch_size=proj.shape[-1])
+    family,layout = entry.get('family'),entry.get('layout', '')
+    for size in SIZES:
+        named = (family, size) in MODELS and size.endswith(layout)
+        if named and shape.items() <= SIZES[size].items(): return f'{family}_{size}'
 
 def _seems(state):
     "A sentence for errors: what the weights seem to be."
     source,name = identify(state)
     if source is None: return f"They are of no known source ({', '.join(SOURCES)})."
-    return f"They seem to be weights of source={source!r}" + (f", for create_model({name!r})." if name else ", for no model that is known by name." if 'family' in SOURCES[source] else '.')
+    sentence = f"They seem to be weights of source={source!r}"
+    if name: return f"{sentence}, for create_model({name!r})."
+    if 'family' in SOURCES[source]: return f"{sentence}, for no model that is known by name."
+    return f"{sentence}."
 
 # %% ../nbs/models/04_convert.ipynb #844574b7
+def _read(path):
+    "What a file of weights holds."
+    if path.suffix == '.safetensors': return load_file(path)
+    with torch.serialization.safe_globals([argparse.Namespace]):
+        return torch.load(path, map_location='cpu', weights_only=True)
+
 def read_weights(
-    path:str|Path,       # A `.safetensors` file, or one that `torch.save` wrote
-)->dict[str,Tensor]:     # Weights by name
-    "Read weights from a file without running code in it; unwraps what training scripts put around them."
+    path:str|Path,   # A `.safetensors` file, or one that `torch.save` wrote
+)->dict[str,Tensor]: # Weights by name
+    "Read weights from a file without running code in it; unwraps what training scripts add."
     path = Path(path)
-    if not path.is_file(): raise FileNotFoundError(f"path={str(path)!r} is not a file: give a .safetensors or .pth file")
-    try:
-        if path.suffix == '.safetensors': state = load_file(path)
-        else:
-            with torch.serialization.safe_globals([argparse.Namespace]): state = torch.load(path, map_location='cpu', weights_only=True)
+    if not path.is_file():
+        raise FileNotFoundError(f"path={str(path)!r} is not a file: "
+                                "give a .safetensors or .pth file")
+    try: state = _read(path)
     except Exception as error: # bytes that are no weights make the readers raise almost anything
-        raise ValueError(f"path={str(path)!r} cannot be read as weights: it is damaged or holds other objects than tensors") from error
+        raise ValueError(f"path={str(path)!r} cannot be read as weights: it is damaged or holds "
+                         "other objects than tensors") from error
     for key in ('model', 'state_dict', 'model_ema'):
-        if isinstance(state, dict) and isinstance(state.get(key), dict): state = state[key]; break
-    if not isinstance(state, dict) or not state or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ValueError(f"path={str(path)!r} holds no weights: expected tensors by name, or such under 'model', 'state_dict' or 'model_ema'")
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+            break
+    if (not isinstance(state, dict) or not state
+            or not all(isinstance(value, Tensor) for value in state.values())):
+        raise ValueError(f"path={str(path)!r} holds no weights: expected tensors by name, "
+                         "or such under 'model', 'state_dict' or 'model_ema'")
     return {name.removeprefix('module.'): value for name,value in state.items()}
 
 # %% ../nbs/models/04_convert.ipynb #59dcc91c
@@ -127,22 +177,43 @@ def _classes(state):
     "How many classes the head has, in any naming; 0 without a head."
     return next((len(value) for name,value in state.items() if name.endswith('head.weight')), 0)
 
+def _misfits(state, expected):
+    "What does not fit, by kind: the names of weights, and the shapes where they differ."
+    misfits = dict(missing=[name for name in expected if name not in state],
+                   unexpected=[name for name in state if name not in expected], shape=[])
+    for name,value in expected.items():
+        if name in state and state[name].shape != value.shape:
+            found = f"{name} {tuple(state[name].shape)} instead of {tuple(value.shape)}"
+            misfits['shape'].append(found)
+    return {kind: names for kind,names in misfits.items() if names}
+
+def _advice(state, expected, misfits):
+    "Sentences on how to build a model that the weights do fit."
+    advice,classes = '',_classes(state)
+    if classes != _classes(expected):
+        advice += (f" For their {classes} classes build the model with num_classes={classes}; "
+                   "reset_classifier(n) gives it others afterwards.")
+    if 'stem.positions' in ' '.join(misfits.get('shape', [])):
+        advice += (" For another image size build the model with the img_size of the weights, "
+                   "then call set_input_size(img_size).")
+    return advice
+
 def _load(model, state, given, complaint='the weights do not fit the model'):
-    "Load weights under the model's own names, all or nothing; raises `ValueError` that names what does not fit."
-    own = model.state_dict()
-    misfits = dict(missing=[n for n in own if n not in state], unexpected=[n for n in state if n not in own],
-                   shape=[f'{n} {tuple(state[n].shape)} instead of {tuple(own[n].shape)}' for n in own if n in state and state[n].shape != own[n].shape])
-    if not any(misfits.values()): return model.load_state_dict(state)
-    found = '; '.join(f"{kind}: {len(names)} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})" for kind,names in misfits.items() if names)
-    advice = ''
-    if _classes(state) != _classes(own): advice += f" For their {_classes(state)} classes build the model with num_classes={_classes(state)}; reset_classifier(n) gives it others afterwards."
-    if 'stem.positions' in ' '.join(misfits['shape']): advice += " For another image size build the model with the img_size of the weights, then call set_input_size(img_size)."
+    "Load weights under the model's own names, all or nothing; raises `ValueError` for misfits."
+    expected = model.state_dict()
+    misfits = _misfits(state, expected)
+    if not misfits: return model.load_state_dict(state)
+    found = '; '.join(f"{kind}: {len(names)} ({', '.join(names[:3])}{', ...'*(len(names) > 3)})"
+                      for kind,names in misfits.items())
+    advice = _advice(state, expected, misfits)
     raise ValueError(f"{complaint}. {found}. {_seems(given)}{advice}")
 
 def _renamed(state, source=None):
     "Weights under our names; raises `ValueError` if their own are not known."
     source = source or identify(state)[0]
-    if source is None: raise ValueError(f"weights have names that are not known here: {', '.join(list(state)[:3])}, ... {_seems(state)}")
+    if source is None:
+        raise ValueError("weights have names that are not known here: "
+                         f"{', '.join(list(state)[:3])}, ... {_seems(state)}")
     return convert_state(state, source)
 
 def load_weights(
@@ -158,47 +229,61 @@ def load_weights(
 def from_weights(
     weights:str|Path|dict|nn.Module,  # A file, a state dict or a module
     *,
-    img_size:int|tuple[int,int]=None, # Image size that the weights were made for; `None` is the model's own
-    global_pool:str=None,             # 'cls' or 'mean'; `None` is the class token where there is one
+    img_size:int|tuple[int,int]=None, # Image size of the weights; `None` is the model's own
+    global_pool:str=None,             # 'cls' or 'mean'; `None`: the class token where there is one
 )->Backbone:                          # The model with the weights
     "Build the model that the weights are for, and load them; raises `ValueError` if there is none."
     state = _state(weights)
     source,name = identify(state)
-    if name is None: raise ValueError(f"no model is known for weights with the names {', '.join(list(state)[:3])}, ... {_seems(state)} Build one and use load_weights(model, weights).")
-    converted = convert_state(state, source)
-    model = create_model(name, img_size=img_size, in_chans=converted['stem.proj.weight'].shape[1],
-                         num_classes=_classes(state), global_pool=global_pool)
+    if name is None:
+        raise ValueError(f"no model is known for weights with the names "
+                         f"{', '.join(list(state)[:3])}, ... {_seems(state)} "
+                         "Build one and use load_weights(model, weights).")
+    in_chans = convert_state(state, source)['stem.proj.weight'].shape[1]
+    model = create_model(name, img_size=img_size, in_chans=in_chans, num_classes=_classes(state),
+                         global_pool=global_pool)
     return load_weights(model, state, source)
 
 # %% ../nbs/models/04_convert.ipynb #8cb7c58c
 def _settle(target, origin, rename, size):
-    "Carry over the epsilon of each norm, then raise `ValueError` unless both models give one image the same scores."
+    "Carry over each norm's epsilon; raises `ValueError` unless both models score an image alike."
     for name,norm in target.named_modules():
         if isinstance(norm, nn.LayerNorm): norm.eps = origin.get_submodule(rename(name)).eps
     image = torch.randn(1, *size, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad(): got,expected = (deepcopy(model).cpu().float().eval()(image) for model in (target, origin))
-    if not (got - expected).abs().max() <= 1e-3*expected.abs().max():
-        raise ValueError(f"{type(origin).__name__} and {type(target).__name__} have the same weights but give other class scores: they differ in a setting, such as heads or activation")
+    def scores(model): return deepcopy(model).cpu().float().eval()(image)
+    with torch.no_grad(): found,expected = scores(target),scores(origin)
+    if not (found - expected).abs().max() <= 1e-3*expected.abs().max():
+        raise ValueError(f"{type(origin).__name__} and {type(target).__name__} have the same "
+                         "weights but give other class scores: they differ in a setting, "
+                         "such as heads or activation")
 
-def _timm_name(argument, name):
+def _check_timm_name(argument, name):
     "Raise `ValueError` with the nearest names unless timm knows `name`."
-    near = [] if timm.is_model(name) else get_close_matches(name, timm.list_models(exclude_filters='attnfree_*'), n=3)
-    if not timm.is_model(name): raise ValueError(f"{argument}={name!r} is not a model of timm. Nearest: {', '.join(near) or 'none, see timm.list_models()'}")
+    if timm.is_model(name): return
+    check_known(argument, name, timm.list_models(exclude_filters='attnfree_*'),
+                'It must be one of timm.list_models()')
+
+def _timm_model(name, pretrained, path):
+    "The timm model of a name, with published weights, a file's or fresh ones."
+    _check_timm_name('source', name)
+    if path is None: return timm.create_model(name, pretrained=pretrained)
+    state = read_weights(path)
+    model = timm.create_model(name, num_classes=_classes(state))
+    _load(model, state, state)
+    return model
 
 def from_timm(
-    source:str|nn.Module,    # Name of a timm model, or a model that timm built
+    source:str|nn.Module,  # Name of a timm model, or a model that timm built
     *,
-    pretrained:bool=False,   # Let timm load its published weights, by download if need be
-    path:str|Path=None,      # A file with weights for the model of this name
-)->Backbone:                 # Our model with the weights of timm's; without either of the two, freshly initialised
+    pretrained:bool=False, # Let timm load its published weights, by download if need be
+    path:str|Path=None,    # A file with weights for the model of this name
+)->Backbone:               # Our model with its weights; without either, freshly initialised
     "Our form of a timm model; raises `ValueError` if ours cannot be the same function."
-    if (path is not None) + pretrained + isinstance(source, nn.Module) > 1: raise ValueError(f"path={path} and pretrained={pretrained}: give one of them, and only with a name")
-    theirs = source
-    if isinstance(source, str):
-        _timm_name('source', source)
-        state = None if path is None else read_weights(path)
-        theirs = timm.create_model(source, pretrained=pretrained, **({} if state is None else dict(num_classes=_classes(state))))
-        if state is not None: _load(theirs, state, state)
+    built = isinstance(source, nn.Module)
+    if (path is not None) + pretrained + built > 1:
+        raise ValueError(f"path={path} and pretrained={pretrained}: "
+                         "give one of them, and only with a name")
+    theirs = source if built else _timm_model(source, pretrained, path)
     names = SOURCES.get(identify(theirs.state_dict())[0], {}).get('names', {})
     def rename(name): return _rename(name, names, reverse=True)
     patch = theirs.get_submodule((rename('stem.proj') or '').rpartition('.')[0])
@@ -207,44 +292,64 @@ def from_timm(
     _settle(ours, theirs, rename, (ours.stem.in_chans, *ours.stem.img_size))
     return ours
 
+def _timm_source(model):
+    "The source that covers a model of ours and that timm can build; raises `ValueError` if none."
+    state = model.state_dict()
+    for source,entry in SOURCES.items():
+        covered = all(_rename(name, entry['names'], reverse=True) for name in state)
+        if 'timm_options' in entry and covered: return source
+    raise ValueError("timm has no model with the parts of this one: "
+                     f"{', '.join(list(model.body.state_dict())[:3])}, ...")
+
 def to_timm(
     model:Backbone, # A model of ours
     name:str,       # Name of the timm model to build
 )->nn.Module:       # timm's model with the same weights
-    "timm's form of our model; raises `ValueError` if timm's of this `name` cannot be the same function."
-    _timm_name('name', name)
-    state = model.state_dict()
-    source = next((s for s,entry in SOURCES.items() if 'timm_options' in entry and all(_rename(n, entry['names'], reverse=True) for n in state)), None)
-    if source is None: raise ValueError(f"timm has no model with the parts of this one: {', '.join(list(model.body.state_dict())[:3])}, ...")
+    "timm's form of our model; raises `ValueError` if timm's model cannot be the same function."
+    _check_timm_name('name', name)
+    source = _timm_source(model)
+    entry = SOURCES[source]
     complaint = f"name={name!r} is a timm model of other parts than ours"
-    try: theirs = timm.create_model(name, img_size=model.stem.img_size, in_chans=model.stem.in_chans, num_classes=model.num_classes,
-                                    global_pool={'cls': 'token', 'mean': 'avg'}[model.readout.pool], **SOURCES[source]['timm_options'])
+    pool = {'cls': 'token', 'mean': 'avg'}[model.readout.pool]
+    try:
+        theirs = timm.create_model(name, img_size=model.stem.img_size, global_pool=pool,
+                                   in_chans=model.stem.in_chans, num_classes=model.num_classes,
+                                   **entry['timm_options'])
     except TypeError as error: raise ValueError(f"{complaint}: {error}") from error
-    converted = convert_state(state, source, reverse=True)
+    converted = convert_state(model.state_dict(), source, reverse=True)
     _load(theirs, converted, converted, complaint)
-    _settle(theirs, model, lambda part: _rename(part, SOURCES[source]['names']), (model.stem.in_chans, *model.stem.img_size))
+    def rename(part): return _rename(part, entry['names'])
+    _settle(theirs, model, rename, (model.stem.in_chans, *model.stem.img_size))
     return theirs
 
 # %% ../nbs/models/04_convert.ipynb #e70bf48c
+@torch.no_grad()
+def _take_projections(mixer, attention, dim):
+    "Copy the projections of values and output into an AFT-conv mixer, with the values' bias."
+    mixer.qkv.weight[-dim:] = attention.qkv.weight[-dim:]
+    mixer.out.weight.copy_(attention.out.weight)
+    half = attention.out.weight @ attention.qkv.bias[-dim:]/2
+    mixer.out.bias.copy_(attention.out.bias + half)
+
 def from_transformer(
-    weights:str|Path|dict|nn.Module, # A ViT's or DeiT's, timm's or ours: a file, a state dict or a module
-    name:str,                        # An AFT-conv model of `attnfree.vision`, as wide and deep, and with the same patches
-)->Backbone:                         # That model, with the classes and image channels of the weights
-    "AFT-conv with a transformer's weights, all but positions, class token, queries and keys (Zhai et al. 2021, Table 8); raises `ValueError` if they do not fit."
-    aft_conv = [n for n in model_names() if n.startswith('aft_conv_')]
+    weights:str|Path|dict|nn.Module, # Of a ViT or DeiT, timm's or ours: file, state dict or module
+    name:str,                        # An AFT-conv model of ours, as wide and deep, of equal patches
+)->Backbone:                         # That model, with the weights' classes and image channels
+    "AFT-conv from a transformer (Zhai et al. 2021, Table 8); raises `ValueError` for misfits."
+    aft_conv = [known for known in model_names() if known.startswith('aft_conv_')]
     if name not in aft_conv: raise ValueError(f"name={name!r} must be one of {', '.join(aft_conv)}")
     state = _state(weights)
-    taken = {n: value for n,value in _renamed(state).items() if n not in ('stem.class_token', 'stem.positions')}
+    taken = {part: value for part,value in _renamed(state).items()
+             if part not in ('stem.class_token', 'stem.positions')}
     in_chans = taken['stem.proj.weight'].shape[1] if 'stem.proj.weight' in taken else 3
     model = create_model(name, in_chans=in_chans, num_classes=_classes(taken))
     dim,blocks = model.body.dim,model.body.blocks
     mixers = [block.mixer for block in blocks]
     for block in blocks: block.mixer = Attention(dim, model.body.grid)
-    _load(model, taken, state, f"the weights are not those of a transformer that fits name={name!r}, with dim={dim}, depth={len(blocks)}, patch_size={model.stem.patch_size}")
-    with torch.no_grad():
-        for block,mixer in zip(blocks, mixers):
-            attention,block.mixer = block.mixer,mixer
-            mixer.qkv.weight[-dim:] = attention.qkv.weight[-dim:]
-            mixer.out.weight.copy_(attention.out.weight)
-            mixer.out.bias.copy_(attention.out.bias + attention.out.weight @ attention.qkv.bias[-dim:]/2)
+    complaint = (f"the weights are not those of a transformer that fits name={name!r}, with "
+                 f"dim={dim}, depth={len(blocks)}, patch_size={model.stem.patch_size}")
+    _load(model, taken, state, complaint)
+    for block,mixer in zip(blocks, mixers):
+        _take_projections(mixer, block.mixer, dim)
+        block.mixer = mixer
     return model

@@ -9,7 +9,6 @@ __all__ = ['pyramid_features', 'FeaturePyramid', 'FitAndPad', 'detector', 'segme
 from collections import OrderedDict
 from contextlib import redirect_stdout
 from copy import deepcopy
-from importlib import import_module
 from io import StringIO
 from pathlib import Path
 
@@ -27,37 +26,60 @@ from torchvision.transforms import v2
 from torchvision.tv_tensors import Mask
 from timm.layers import to_2tuple
 from timm.models._features import FeatureGetterNet
+from .baselines import import_library
 from .less_attention.pyramid import PyramidBackbone
 from .vision import MODELS,SIZES,create_model
 
 # %% ../nbs/models/05_dense.ipynb #5e80f15a
+def _check_maps(model, stages):
+    "Raise `ValueError` unless a features-only model gives maps of these `stages`, channels first."
+    count = len(model.feature_info.reduction())
+    if stages not in (None, count):
+        raise ValueError(f"stages={stages}, but this model was built to give {count} maps: "
+                         "choose with out_indices when building it")
+    if getattr(model, 'output_fmt', 'NCHW') != 'NCHW':
+        raise ValueError(f"the maps of this model come as {model.output_fmt.value}: "
+                         "build it with feature_cls='getter'")
+
+def _check_pyramid(model, name):
+    "Raise `ValueError` with the names of all pyramids unless `model` is one."
+    if isinstance(model, PyramidBackbone): return
+    pyramids = [f'{family}_{size}' for family,size in MODELS if 'dims' in SIZES[size]]
+    raise ValueError(f"model={name!r} is not a pyramid: all its features have one stride. "
+                     f"Pyramids: {', '.join(pyramids)}, and timm's models built with "
+                     "features_only=True")
+
+def _stage_numbers(stages, count, name):
+    "The numbers of the requested stages of a network that has `count`."
+    if stages is None: numbers = range(count)
+    elif isinstance(stages, int): numbers = range(count - stages, count)
+    else: numbers = sorted(stages)
+    if not numbers or not {*numbers} <= {*range(count)}:
+        raise ValueError(f"stages={stages}: {name} has {count} stages, 0 to {count-1}")
+    return tuple(numbers)
+
 def pyramid_features(
-    model:str|nn.Module,            # A pyramid: its name for create_model, or the model, of which a copy is resized; or any features-only model of timm's
+    model:str|nn.Module,            # A pyramid or its name, or any features-only model of timm's
     img_size:int|tuple[int,int],    # Height and width of the images in pixels
-    stages:int|tuple[int,...]=None, # The last so many stages, or these, counted from 0; `None`: all
-)->nn.Module:                       # Images to a list of maps, `(b, d, h, w)`; has timm's `feature_info`
+    stages:int|tuple[int,...]=None, # The last n stages, or these, counted from 0; `None`: all
+)->nn.Module:                       # Images to a list of maps, `(b, d, h, w)`; has `feature_info`
     "The feature maps of a pyramid, for images of one size."
     if callable(getattr(getattr(model, 'feature_info', None), 'reduction', None)):
-        count = len(model.feature_info.reduction())
-        if stages not in (None, count): raise ValueError(f"stages={stages}, but this model was built to give {count} maps: choose with out_indices when building it")
-        if getattr(model, 'output_fmt', 'NCHW') != 'NCHW': raise ValueError(f"the maps of this model come as {model.output_fmt.value}: build it with feature_cls='getter'")
+        _check_maps(model, stages)
         return model
-    fresh,name = isinstance(model, str),model if isinstance(model, str) else type(model).__name__
+    fresh = isinstance(model, str)
+    name = model if fresh else type(model).__name__
     if fresh: model = create_model(model, img_size=img_size, num_classes=0)
-    if not isinstance(model, PyramidBackbone):
-        pyramids = [f'{family}_{size}' for family,size in MODELS if 'dims' in SIZES[size]]
-        raise ValueError(f"model={name!r} is not a pyramid: all its features have one stride. Pyramids: {', '.join(pyramids)}, and timm's models built with features_only=True")
-    count = len(model.body.dims)
-    take = tuple(range(count) if stages is None else range(count - stages, count) if isinstance(stages, int) else sorted(stages))
-    if not take or not set(take) <= set(range(count)): raise ValueError(f"stages={stages}: {name} has {count} stages, 0 to {count-1}")
+    _check_pyramid(model, name)
+    stages = _stage_numbers(stages, len(model.body.dims), name)
     if not fresh:
         model = deepcopy(model)
         model.set_input_size(img_size)
-    return FeatureGetterNet(model, out_indices=take)
+    return FeatureGetterNet(model, out_indices=stages)
 
 # %% ../nbs/models/05_dense.ipynb #432e3b04
 class FeaturePyramid(nn.Module):
-    "A backbone's maps, made equally wide by a feature pyramid network, and two coarser ones (Lin et al. 2017)."
+    "A backbone's maps made equally wide, and two coarser ones (Lin et al. 2017)."
     def __init__(self,
         features:nn.Module, # As from pyramid_features
         channels:int=256,   # Channels of all maps that come out
@@ -75,7 +97,7 @@ class FeaturePyramid(nn.Module):
 
 # %% ../nbs/models/05_dense.ipynb #c1a08180
 class FitAndPad(GeneralizedRCNNTransform):
-    "Normalise images, scale them to fit into one size with their proportions kept, and fill up the rest with zeros."
+    "Normalise images, scale them into one size with their proportions kept, pad with zeros."
     def __init__(self,
         img_size:int|tuple[int,int], # Height and width of what comes out, in pixels
         image_mean:list[float],      # Mean of each channel
@@ -90,93 +112,119 @@ class FitAndPad(GeneralizedRCNNTransform):
     )->tuple[Tensor,dict]:            # Both, scaled
         "Scale an image and its boxes until one side fits exactly."
         old = image.shape[-2:]
-        scale = min(side/own for side,own in zip(self.img_size, old))
-        new = [max(1, round(own*scale)) for own in old]
+        scale = min(largest/side for largest,side in zip(self.img_size, old))
+        new = [max(1, round(side*scale)) for side in old]
         image = F.interpolate(image[None], new, mode='bilinear', align_corners=False)[0]
-        return image,target if target is None else target | dict(boxes=resize_boxes(target['boxes'], old, new))
+        if target is None: return image,None
+        return image,target | dict(boxes=resize_boxes(target['boxes'], old, new))
 
     def batch_images(self,
         images:list[Tensor],   # Images that fit, `(c, height, width)`
         size_divisible:int=32, # Unused: the size is the same for all
     )->Tensor:                 # One batch, `(b, c, *img_size)`
         "Fill up at the right and at the bottom."
-        return torch.stack([F.pad(image, (0, self.img_size[1] - image.shape[2], 0, self.img_size[0] - image.shape[1])) for image in images])
+        height,width = self.img_size
+        return torch.stack([F.pad(image, (0, width - image.shape[2], 0, height - image.shape[1]))
+                            for image in images])
 
 # %% ../nbs/models/05_dense.ipynb #258445f9
 def detector(
     model:str|nn.Module,         # What pyramid_features takes
-    num_classes:int,             # Labels go from 0 to one below this; COCO's numbers of categories, as torchvision uses them, need 91
+    num_classes:int,             # Labels go from 0 to one below this; COCO's categories need 91
     img_size:int|tuple[int,int], # Height and width in pixels that all images are fitted into
-    stages:int|tuple[int,...]=3, # The last so many stages of the backbone, or these, counted from 0
+    stages:int|tuple[int,...]=3, # The last n stages of the backbone, or these, counted from 0
     channels:int=256,            # Channels of the feature pyramid network and of the heads
-)->RetinaNet:                    # torchvision's detector: images and targets to losses; in eval mode images to boxes
-    "RetinaNet on a pyramid (Lin et al. 2017)."
+)->RetinaNet:                    # Images and targets to losses; in eval mode images to boxes
+    "torchvision's RetinaNet on a pyramid (Lin et al. 2017)."
     if num_classes < 1: raise ValueError(f"num_classes={num_classes} must be at least 1")
     features = pyramid_features(model, img_size, stages)
     strides = features.feature_info.reduction()
     strides = [*strides, 2*strides[-1], 4*strides[-1]]
     sizes = tuple(tuple(int(4*stride*2**(third/3)) for third in range(3)) for stride in strides)
-    network = RetinaNet(FeaturePyramid(features, channels), num_classes, anchor_generator=AnchorGenerator(sizes, ((0.5, 1., 2.),)*len(sizes)))
-    network.transform = FitAndPad(img_size, network.transform.image_mean, network.transform.image_std)
+    anchors = AnchorGenerator(sizes, ((0.5, 1., 2.),)*len(sizes))
+    network = RetinaNet(FeaturePyramid(features, channels), num_classes, anchor_generator=anchors)
+    normalise = network.transform
+    network.transform = FitAndPad(img_size, normalise.image_mean, normalise.image_std)
     return network
 
 # %% ../nbs/models/05_dense.ipynb #aa923a60
-def _optional(module, package):
-    "Import a `module` that not everybody needs, or say how to install its `package`."
-    try: return import_module(module)
-    except ImportError as error: raise ImportError(f"{module} is needed for this: pip install {package}") from error
+def _architecture(features):
+    "timm's name for a pyramid; raises `ValueError` where the library could not build on it."
+    name = getattr(features.model, 'default_cfg', {}).get('architecture')
+    if name is None:
+        raise ValueError(f"model={type(features.model).__name__} is not from timm's registry, "
+                         "where segmentation-models-pytorch looks for its encoders by name: "
+                         "build it with create_model")
+    first = features.feature_info.reduction()[0]
+    if first not in (2, 4):
+        raise ValueError(f"model={name!r} has its first stride at {first}, and "
+                         "segmentation-models-pytorch takes encoders that begin with 2 or 4")
+    return name
 
 def segmenter(
-    model:str|nn.Module,         # A pyramid: its name for create_model, or the model, of which a copy is resized
+    model:str|nn.Module,         # A pyramid's name, or a pyramid, of which a copy is resized
     classes:int,                 # Number of classes
     img_size:int|tuple[int,int], # Height and width of the images in pixels
     decoder:str='fpn',           # 'fpn' or 'upernet'
-    **options,                   # What else the library's model takes, such as `decoder_dropout`; unknown ones raise
-)->nn.Module:                    # Images `(b, c, height, width)` to class scores of every pixel, `(b, classes, height, width)`
+    **options,                   # Of the library's model, such as `decoder_dropout`
+)->nn.Module:                    # Images to scores of every pixel, `(b, classes, height, width)`
     "A pyramid with a decoder of segmentation-models-pytorch."
-    library = _optional('segmentation_models_pytorch', 'segmentation-models-pytorch')
+    library = import_library('segmentation-models-pytorch')
     decoders = dict(fpn=library.FPN, upernet=library.UPerNet)
     if decoder not in decoders: raise ValueError(f"decoder={decoder!r} must be 'fpn' or 'upernet'")
     if classes < 1: raise ValueError(f"classes={classes} must be at least 1")
     features = pyramid_features(model, img_size)
-    if features is model: raise ValueError(f"model={type(model).__name__} gives features only: segmentation-models-pytorch builds such encoders itself, by 'tu-' and timm's name")
-    strides,name = features.feature_info.reduction(),getattr(features.model, 'default_cfg', {}).get('architecture')
-    if name is None: raise ValueError(f"model={type(model).__name__} is not from timm's registry, where segmentation-models-pytorch looks for its encoders by name: build it with create_model")
-    if strides[0] not in (2, 4): raise ValueError(f"model={name!r} has its first stride at {strides[0]}, and segmentation-models-pytorch takes encoders that begin with 2 or 4")
-    depth = strides[-1].bit_length() - 1
+    if features is model:
+        raise ValueError(f"model={type(model).__name__} gives features only: "
+                         "segmentation-models-pytorch builds such encoders itself, "
+                         "by 'tu-' and timm's name")
+    name = _architecture(features)
+    depth = features.feature_info.reduction()[-1].bit_length() - 1
     if decoder == 'fpn': options = dict(upsampling=2**(depth - 3)) | options
-    network = decoders[decoder](f'tu-{name}', encoder_depth=depth, encoder_weights=None, in_channels=features.model.stem.in_chans, classes=classes, **options)
+    network = decoders[decoder](f'tu-{name}', encoder_depth=depth, encoder_weights=None,
+                                in_channels=features.model.stem.in_chans, classes=classes,
+                                **options)
     network.encoder.model = features
     return network
 
 # %% ../nbs/models/05_dense.ipynb #84e76ef4
 def _tree(path, name, split, splits, parts):
     "The folder `name`, which `path` is or holds, checked to have the `parts` of a `split`."
-    if split not in splits: raise ValueError(f"split={split!r} must be {' or '.join(map(repr, splits))}")
+    if split not in splits:
+        raise ValueError(f"split={split!r} must be {' or '.join(map(repr, splits))}")
     tree = Path(path).expanduser()
     tree = tree/name if (tree/name).is_dir() else tree
     if missing := [part for part in parts if not (tree/part).exists()]:
-        raise FileNotFoundError(f"path={str(path)!r} has no {' and no '.join(missing)}: name the folder that is or holds {name}/, with {' and '.join(parts)} in it")
+        raise FileNotFoundError(f"path={str(path)!r} has no {' and no '.join(missing)}: name the "
+                                f"folder that is or holds {name}/, with {' and '.join(parts)} "
+                                "in it")
     return tree
 
-def _tensors(transforms): return transforms or v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
+def _tensors(transforms):
+    "The given transforms, or those to float tensors in 0 to 1."
+    return transforms or v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
 
 class _Coco(CocoDetection):
     "COCO without crowds and without boxes of no size."
-    def _load_target(self, id): return [entry for entry in super()._load_target(id) if not entry.get('iscrowd') and min(entry['bbox'][2:]) > 0]
+    def _load_target(self, id):
+        return [entry for entry in super()._load_target(id)
+                if not entry.get('iscrowd') and min(entry['bbox'][2:]) > 0]
 
 def coco(
-    path:str|Path,      # Folder that is or holds `coco/`, with `train2017/`, `val2017/` and `annotations/`
+    path:str|Path,      # Folder that is or holds `coco/`, as it is unpacked
     split:str='train',  # 'train', without images that have no object, or 'val', with all
-    transforms=None,    # Of `torchvision.transforms.v2`, on image and target; `None`: to float tensors in 0 to 1
+    transforms=None,    # torchvision's v2, on image and target; `None`: to floats in 0 to 1
     masks:bool=False,   # The targets have `masks` too, `(objects, height, width)`
-)->Dataset:             # Images, and targets with `image_id`, `boxes` (left, top, right, bottom) and `labels` (COCO's numbers of categories)
-    "COCO's objects, as torchvision's detectors take them; `.coco` is what pycocotools evaluates with."
-    tree = _tree(path, 'coco', split, ('train', 'val'), (f'annotations/instances_{split}2017.json', f'{split}2017'))
-    _optional('pycocotools.coco', 'pycocotools')
-    with redirect_stdout(StringIO()): data = _Coco(tree/f'{split}2017', tree/f'annotations/instances_{split}2017.json', transforms=_tensors(transforms))
+)->Dataset:             # Images, and targets with `image_id`, `boxes` and `labels`
+    "COCO's objects for torchvision's detectors; `.coco` is what pycocotools evaluates with."
+    images,objects = f'{split}2017',f'annotations/instances_{split}2017.json'
+    tree = _tree(path, 'coco', split, ('train', 'val'), (objects, images))
+    import_library('pycocotools', 'pycocotools.coco')
+    with redirect_stdout(StringIO()):
+        data = _Coco(tree/images, tree/objects, transforms=_tensors(transforms))
     if split == 'train': data.ids = [id for id in data.ids if data._load_target(id)]
-    return wrap_dataset_for_transforms_v2(data, target_keys=('image_id', 'boxes', 'labels', *(['masks'] if masks else [])))
+    keys = ('image_id', 'boxes', 'labels', *masks*['masks'])
+    return wrap_dataset_for_transforms_v2(data, target_keys=keys)
 
 # %% ../nbs/models/05_dense.ipynb #6cd0a78f
 class _MaskedImages(Dataset):
@@ -186,18 +234,22 @@ class _MaskedImages(Dataset):
     def __getitem__(self, index):
         image,classes = (Image.open(file) for file in self.files[index])
         classes = torch.from_numpy(np.array(classes)).long()
-        return self.transforms(image.convert('RGB'), Mask(torch.where(classes == 0, 255, classes - 1)))
+        classes = torch.where(classes == 0, 255, classes - 1)
+        return self.transforms(image.convert('RGB'), Mask(classes))
 
 def ade20k(
-    path:str|Path,      # Folder that is or holds `ADEChallengeData2016/`, with `images/` and `annotations/`
+    path:str|Path,      # Folder that is or holds `ADEChallengeData2016/`, as it is unpacked
     split:str='train',  # 'train' or 'val'
-    transforms=None,    # Of `torchvision.transforms.v2`, on image and mask; `None`: the image to a float tensor in 0 to 1
-)->Dataset:             # Images, and masks `(height, width)` of classes 0 to 149, with 255 where nothing is known
+    transforms=None,    # torchvision's v2, on image and mask; `None`: images to floats in 0 to 1
+)->Dataset:             # Images, and masks `(height, width)` of classes 0 to 149, or 255: unknown
     "ADE20K's scenes, every pixel with its class."
     splits = dict(train='training', val='validation')
     parts = [f'{kind}/{splits.get(split)}' for kind in ('images', 'annotations')]
-    images,masks = (_tree(path, 'ADEChallengeData2016', split, splits, parts)/part for part in parts)
+    tree = _tree(path, 'ADEChallengeData2016', split, splits, parts)
+    images,masks = (tree/part for part in parts)
     files = [(file, masks/f'{file.stem}.png') for file in sorted(images.glob('*.jpg'))]
     if not files: raise FileNotFoundError(f"{str(images)!r} holds no .jpg files")
-    if lost := [mask.name for _,mask in files if not mask.exists()]: raise FileNotFoundError(f"{str(masks)!r} lacks {len(lost)} of {len(files)} masks, {lost[0]} first")
+    if lost := [mask.name for _,mask in files if not mask.exists()]:
+        raise FileNotFoundError(f"{str(masks)!r} lacks {len(lost)} of {len(files)} masks, "
+                                f"{lost[0]} first")
     return _MaskedImages(files, _tensors(transforms))

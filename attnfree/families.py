@@ -17,30 +17,35 @@ from timm.models import (build_model_with_cfg,generate_default_cfgs,is_model,
 # %% ../nbs/models/00_families.ipynb #4c700512
 INPUTS = ('images', 'texts', 'sequences')
 
+def _suggest(name, names):
+    "The nearest of `names`; the first 60 where none is near."
+    near = get_close_matches(str(name), names, n=3, cutoff=0.4)
+    if near: return f"Nearest: {', '.join(near)}"
+    first = [*names][:60] + ['...']*(len(names) > 60)
+    return f"There are: {', '.join(first)}"
+
 def check_known(
-    what:str,    # What is looked up, as in an option
-    name:str,    # What was said
-    names,       # What there is
-    hint:str='', # A sentence on what else may be done
+    what:str,    # The argument or option that holds the name
+    name:str,    # The name that was given
+    names,       # The names that exist
+    hint:str='', # A further sentence for the message
 )->None:
     "Raise `ValueError` with the nearest of `names` where `name` is none of them."
     if name in names: return
-    near = get_close_matches(str(name), names, n=3, cutoff=0.4)
-    shown = near or [*names][:60] + ['...']*(len(names) > 60)
-    raise ValueError(f"{what}={name!r} is unknown. {'Nearest' if near else 'There are'}: "
-                     f"{', '.join(shown)}{'. '*bool(hint)}{hint}")
+    message = f"{what}={name!r} is unknown. {_suggest(name, names)}"
+    raise ValueError(f"{message}. {hint}" if hint else message)
 
 @dataclass(frozen=True)
 class Family:
     "Networks that are built alike and differ in size."
-    name:str       # What they have in common, such as 'aft_conv'
-    inputs:str     # What they read, one of INPUTS
-    build:Callable # Called as `build(size, **arguments)`, returns a network, freshly initialised
-    networks:dict  # Name of a network: its size, whatever `build` understands
-    check:Callable=None # Called without arguments when a file of somebody else's brings the family, raises `AssertionError` if it cannot be trained; `None`: nothing is checked
+    name:str            # What they have in common, such as 'aft_conv'
+    inputs:str          # What they read, one of INPUTS
+    build:Callable      # Called as `build(size, **arguments)`: a freshly initialised network
+    networks:dict       # Name of each network: its size, whatever `build` understands
+    check:Callable=None # Called when a user's file brings the family; raises `AssertionError`
 
     def __post_init__(self):
-        "Raise `ValueError` for a family that nobody could use."
+        "Raise `ValueError` for a family that cannot be used."
         if self.inputs not in INPUTS:
             raise ValueError(f"inputs={self.inputs!r} of {self.name!r} must be one of {INPUTS}")
         if not callable(self.build):
@@ -56,29 +61,30 @@ default_cfgs = {} # What timm looks up of the networks for images
 
 def _register_in_timm(name, size):
     "Make one network for images known to timm."
-    stages = len(size['dims']) if 'dims' in size else None
+    maps = tuple(range(len(size['dims']))) if 'dims' in size else 3 # stages, or the last 3 blocks
     def create(pretrained=False, **kwargs):
         family = NETWORKS[name]
-        features = dict(out_indices=tuple(range(stages)) if stages else 3, feature_cls='getter')
         build = partial(family.build, family.networks[name])
-        return build_model_with_cfg(build, create.__name__, pretrained, feature_cfg=features, **kwargs)
+        features = dict(out_indices=maps, feature_cls='getter')
+        return build_model_with_cfg(build, create.__name__, pretrained, feature_cfg=features,
+                                    **kwargs)
     create.__name__,create.__module__ = f'attnfree_{name}',__name__
     create.__doc__ = f"`{name}` of `attnfree`: see `attnfree.families`."
-    default_cfgs.update(generate_default_cfgs({create.__name__: dict(
-        input_size=(3, size['img_size'], size['img_size']), num_classes=1000, pool_size=None,
-        fixed_input_size=True, crop_pct=0.9, interpolation='bicubic', first_conv='stem.proj',
-        classifier='readout.head')}))
+    config = dict(input_size=(3, size['img_size'], size['img_size']), num_classes=1000,
+                  pool_size=None, fixed_input_size=True, crop_pct=0.9, interpolation='bicubic',
+                  first_conv='stem.proj', classifier='readout.head')
+    default_cfgs.update(generate_default_cfgs({create.__name__: config}))
     globals()[create.__name__] = register_model(create)
 
 def register(
-    family:Family, # Whose networks shall be known by name
+    family:Family, # Networks that are to be known by name
 )->Family:         # The same
-    "Make the networks of a family known; raises `ValueError` if a name is taken, and registers none."
+    "Make a family's networks known; if one name is taken, raise `ValueError` and add none."
     for name in family.networks:
         if name in NETWORKS:
-            raise ValueError(f"the network {name!r} of the family {family.name!r} has the name of one "
-                             f"of {NETWORKS[name].name!r}: give your family another name, or call "
-                             f"attnfree.families.forget({name!r}) before")
+            raise ValueError(f"the network {name!r} of the family {family.name!r} has the name of "
+                             f"one of {NETWORKS[name].name!r}: give your family another name, or "
+                             f"call attnfree.families.forget({name!r}) first")
     for name,size in family.networks.items():
         NETWORKS[name] = family
         if family.inputs == 'images' and not is_model(f'attnfree_{name}'):
@@ -103,9 +109,9 @@ def family_of(
     inputs:tuple=None, # Some of INPUTS, to look only among these; `None`: among all
 )->Family:             # Its family
     "The family of a network; raises `ValueError` with the nearest names for an unknown one."
-    known = [known for kind in inputs or INPUTS for known in network_names(kind)]
+    inputs = inputs or INPUTS
+    known = [known for kind in inputs for known in network_names(kind)]
     if name in known: return NETWORKS[name]
-    near = get_close_matches(str(name), known, n=3, cutoff=0.4) or known[:3]
-    raise ValueError(f"model={name!r} is no network for {' or '.join(inputs or INPUTS)} that is known. "
-                     f"Nearest: {', '.join(near)}. A network of your own becomes known by --import of "
-                     "the file that registers it (in Python: attnfree.imports.import_file)")
+    raise ValueError(f"model={name!r} is no network for {' or '.join(inputs)} that is known. "
+                     f"{_suggest(name, known)}. A network of your own becomes known by --import "
+                     "of the file that registers it (in Python: attnfree.imports.import_file)")

@@ -15,7 +15,6 @@ from .attention import Attention,FeatureAttention
 from .backbone import Backbone,Readout,Stack
 from .block import MixerBlock
 from .ff import FeedForwardMixer
-from .less_attention.pyramid import Pyramid,PyramidBackbone
 from .mixer import check_mixer
 from .patch import PatchEmbed
 from .sgu import GatedMLP
@@ -31,24 +30,40 @@ SIZES = {
     'nano_patch4_32':    dict(dim=128,  depth=4,  patch_size=4,  img_size=32),
     'micro_patch2_8':    dict(dim=64,   depth=4,  patch_size=2,  img_size=8),
 }
-for _size,_kernel,_heads in [('tiny_patch16_224', 11, 32), ('tiny_patch16_224', 11, 192), ('small_patch16_224', 11, 16), ('small_patch16_224', 11, 384), ('small_patch16_224', 15, 384)]:
-    SIZES[f'{_size}_k{_kernel}_h{_heads}'] = SIZES[_size] | dict(mixer=dict(window=_kernel, heads=_heads))
+for _size,_kernel,_heads in [
+    ('tiny_patch16_224',  11, 32),
+    ('tiny_patch16_224',  11, 192),
+    ('small_patch16_224', 11, 16),
+    ('small_patch16_224', 11, 384),
+    ('small_patch16_224', 15, 384)]:
+    _mixer = dict(window=_kernel, heads=_heads)
+    SIZES[f'{_size}_k{_kernel}_h{_heads}'] = SIZES[_size] | dict(mixer=_mixer)
 for _size,_dim in [('ti', 128), ('s', 256), ('b', 512)]:
     SIZES[f'{_size}16_224'] = dict(dim=_dim, depth=30, patch_size=16, img_size=224)
-    SIZES[f'{_size}16_224_gap'] = SIZES[f'{_size}16_224'] | dict(class_token=False, pre_logits=False)
-SIZES['base_patch16_384_k25_h32'] = SIZES['base_patch16_224'] | dict(img_size=384, mixer=dict(window=25, heads=32))
+    _gap = dict(class_token=False, pre_logits=False)
+    SIZES[f'{_size}16_224_gap'] = SIZES[f'{_size}16_224'] | _gap
+SIZES['base_patch16_384_k25_h32'] = SIZES['base_patch16_224'] | dict(
+    img_size=384, mixer=dict(window=25, heads=32))
 
 # %% ../nbs/models/01_vision.ipynb #cb0b8c1e
 PYRAMIDS = {
-    't':       dict(dims=(64, 128, 256, 512), depths=(2, 3, 2, 2),  keep=(2, 3, 1, 1), reductions=(8, 4, 1, 1), patch_size=4, img_size=224),
-    's':       dict(dims=(64, 128, 256, 512), depths=(2, 2, 10, 4), keep=(2, 2, 7, 2), reductions=(8, 4, 1, 1), patch_size=4, img_size=224),
-    'b':       dict(dims=(64, 128, 384, 640), depths=(3, 4, 10, 4), keep=(3, 4, 8, 1), reductions=(8, 4, 1, 1), patch_size=4, img_size=224),
-    'mini_32': dict(dims=(64, 128, 256), depths=(2, 2, 3), keep=(2, 1, 1), reductions=(2, 1, 1), patch_size=2, img_size=32),
-    'nano_32': dict(dims=(48, 96, 128),  depths=(2, 3, 3), keep=(2, 1, 1), reductions=(2, 1, 1), patch_size=2, img_size=32),
-    'micro_8': dict(dims=(32, 48, 64),   depths=(1, 2, 2), keep=(1, 1, 1), reductions=(2, 1, 1), patch_size=1, img_size=8),
+    't': dict(dims=(64, 128, 256, 512), depths=(2, 3, 2, 2), keep=(2, 3, 1, 1),
+              reductions=(8, 4, 1, 1), patch_size=4, img_size=224),
+    's': dict(dims=(64, 128, 256, 512), depths=(2, 2, 10, 4), keep=(2, 2, 7, 2),
+              reductions=(8, 4, 1, 1), patch_size=4, img_size=224),
+    'b': dict(dims=(64, 128, 384, 640), depths=(3, 4, 10, 4), keep=(3, 4, 8, 1),
+              reductions=(8, 4, 1, 1), patch_size=4, img_size=224),
+    'mini_32': dict(dims=(64, 128, 256), depths=(2, 2, 3), keep=(2, 1, 1),
+                    reductions=(2, 1, 1), patch_size=2, img_size=32),
+    'nano_32': dict(dims=(48, 96, 128), depths=(2, 3, 3), keep=(2, 1, 1),
+                    reductions=(2, 1, 1), patch_size=2, img_size=32),
+    'micro_8': dict(dims=(32, 48, 64), depths=(1, 2, 2), keep=(1, 1, 1),
+                    reductions=(2, 1, 1), patch_size=1, img_size=8),
 }
 for _name,_size in PYRAMIDS.items():
-    SIZES |= {_name: _size, f'{_name}_no_ar': _size | dict(residual=None), f'{_name}_no_la': _size | dict(keep=_size['depths'], residual=None)}
+    SIZES[_name] = _size
+    SIZES[f'{_name}_no_ar'] = _size | dict(residual=None)
+    SIZES[f'{_name}_no_la'] = _size | dict(keep=_size['depths'], residual=None)
 
 # %% ../nbs/models/01_vision.ipynb #9e4d5f19
 MODELS = { # (family, size): parameters at 1,000 classes
@@ -124,24 +139,25 @@ MODELS = { # (family, size): parameters at 1,000 classes
 ANY_SIZE = ['micro_patch2_8', 'nano_patch4_32', 'mini_patch4_32', 'tiny_patch16_224']
 
 # %% ../nbs/models/01_vision.ipynb #e2ba5e4d
-def _stacked(size, mixer, block, class_token, positions, pre_logits, *, img_size=None, in_chans=3,
-             num_classes=1000, global_pool=None, drop_rate=0, drop_path_rate=0):
-    "A stack of blocks around a mixer, of a `size`."
-    class_token,pre_logits = (size.get(name, value) for name,value in
-                              dict(class_token=class_token, pre_logits=pre_logits).items())
-    stem = PatchEmbed(size['dim'], img_size or size['img_size'], size['patch_size'], in_chans,
-                      class_token=class_token, positions=positions)
+def _stacked(size, mixer, block, shell, *, img_size=None, in_chans=3, num_classes=1000,
+             global_pool=None, drop_rate=0, drop_path_rate=0):
+    "A stack of blocks around a mixer; a `size` may overrule the `shell`, what stands around it."
+    dim = size['dim']
+    shell = {name: size.get(name, value) for name,value in shell.items()}
+    stem = PatchEmbed(dim, img_size or size['img_size'], size['patch_size'], in_chans,
+                      class_token=shell['class_token'], positions=shell['positions'])
     mixer = partial(mixer, **size.get('mixer', {}))
-    block = partial(MixerBlock, size['dim'], stem.grid, mixer, prefix=stem.prefix, **block)
-    pool = global_pool or ('cls' if class_token else 'mean')
+    block = partial(MixerBlock, dim, stem.grid, mixer, prefix=stem.prefix, **block)
     body = Stack(block, size['depth'], drop_path_rate)
-    readout = Readout(size['dim'], num_classes, pool, prefix=stem.prefix, pre_logits=pre_logits,
-                      drop=drop_rate)
+    pool = global_pool or ('cls' if shell['class_token'] else 'mean')
+    readout = Readout(dim, num_classes, pool, prefix=stem.prefix,
+                      pre_logits=shell['pre_logits'], drop=drop_rate)
     return Backbone(stem, body, readout)
 
 def _pyramid(size, *, img_size=None, in_chans=3, num_classes=1000, global_pool=None, drop_rate=0,
              drop_path_rate=0):
     "A pyramid of a `size`."
+    from attnfree.less_attention.pyramid import Pyramid,PyramidBackbone
     stem = PatchEmbed(size['dims'][0], img_size or size['img_size'], size['patch_size'], in_chans)
     body = Pyramid(size['dims'], stem.grid, size['depths'], size['keep'],
                    reductions=size['reductions'], residual=size.get('residual', 'grid'),
@@ -151,18 +167,18 @@ def _pyramid(size, *, img_size=None, in_chans=3, num_classes=1000, global_pool=N
 
 def image_family(
     name:str,               # First part of the names of its networks
-    mixer,                  # Called as `mixer(dim, grid, prefix=prefix, causal=False)` and with the options of a size
+    mixer,                  # Called as `mixer(dim, grid, prefix=prefix, causal=False, **options)`
     sizes:list[str]=None,   # Names in SIZES, the last part of the names; `None`: ANY_SIZE
     *,
-    class_token:bool=False, # Whether the network has a class token, and reads it at the end; else the mean
-    positions:bool=True,    # Whether it has learned positions
-    pre_logits:bool=False,  # Whether it has a square layer with tanh before the classifier
+    class_token:bool=False, # A class token, which is read at the end; else the mean is
+    positions:bool=True,    # Learned positions
+    pre_logits:bool=False,  # A square layer with tanh before the classifier
     block:dict={},          # Options of MixerBlock beside the mixer
 )->Family:                  # To be registered
     "Networks for images that are a stack of blocks around a mixer."
     networks = {f'{name}_{size}': SIZES[size] for size in (ANY_SIZE if sizes is None else sizes)}
-    build = partial(_stacked, mixer=mixer, block=block, class_token=class_token,
-                    positions=positions, pre_logits=pre_logits)
+    shell = dict(class_token=class_token, positions=positions, pre_logits=pre_logits)
+    build = partial(_stacked, mixer=mixer, block=block, shell=shell)
     small = min(networks.values(), key=lambda size: size['dim'])
     check = partial(check_mixer, partial(mixer, **small.get('mixer', {})), small['dim'], (4, 4),
                     prefix=int(class_token))
@@ -185,8 +201,9 @@ for _name,_mixer,_options in [
     ('amlp', partial(GatedMLP, attention=64), dict(class_token=True, positions=False,
                                                    pre_logits=True, block=dict(ff=None)))]:
     register(image_family(_name, _mixer, _sizes(_name), **_options))
+
 _lavit = {f'lavit_{size}': SIZES[size] for size in _sizes('lavit')}
-for _family in [Family('lavit', 'images', _pyramid, _lavit)]: register(_family)
+_lavit = register(Family('lavit', 'images', _pyramid, _lavit))
 
 # %% ../nbs/models/01_vision.ipynb #a3e23f13
 TIMM = 'timm:' # What stands before the name of a network of timm's
@@ -196,17 +213,17 @@ def model_names()->list[str]: # Names for create_model
     return network_names('images')
 
 def create_model(
-    name:str,                         # A name from model_names(), or `timm:NAME` for any network of timm's
+    name:str,                         # A name from model_names(), or `timm:NAME` for one of timm's
     *,
-    pretrained:bool=False,            # There are no published weights: `True` raises `RuntimeError`
-    img_size:int|tuple[int,int]=None, # Height and width of the images in pixels; `None` is the model's own
+    pretrained:bool=False,            # No weights are published: `True` raises `RuntimeError`
+    img_size:int|tuple[int,int]=None, # Height and width in pixels; `None` is the model's own
     in_chans:int=3,                   # Channels of the images
     num_classes:int=1000,             # Number of classes; 0 returns features
-    global_pool:str=None,             # 'cls' or 'mean'; `None` is the class token where there is one
+    global_pool:str=None,             # 'cls' or 'mean'; `None`: the class token where there is one
     drop_rate:float=0,                # Dropout before the head
     drop_path_rate:float=0,           # Stochastic depth of the last block
 )->Backbone:                          # The network, freshly initialised
-    "Build a network for images by name, by way of timm's registry; raises `ValueError` with the nearest names for an unknown one."
+    "Build a network for images by name; raises `ValueError` with the nearest names."
     arguments = dict(pretrained=pretrained, img_size=img_size, in_chans=in_chans,
                      num_classes=num_classes, global_pool=global_pool, drop_rate=drop_rate,
                      drop_path_rate=drop_path_rate)
@@ -219,9 +236,9 @@ def create_model(
 
 def accepted_arguments(
     name:str,       # As for create_model
-    arguments:dict, # What it shall be given
+    arguments:dict, # Arguments for it
 )->tuple:           # Those that the network takes, and the names of the others
-    "What of some arguments a network has a parameter for; timm's networks differ in it."
+    "Which of some arguments a network has a parameter for; timm's networks differ in it."
     accepted,refused = {**arguments},[]
     while name.startswith(TIMM):
         try:
