@@ -136,7 +136,7 @@ class Readout(nn.Module):
     def forward(self,
         x:Tensor,              # Tokens after the final norm, `(b, n, d)`
         pre_logits:bool=False, # Return what the head would get
-    )->Tensor:                 # Class scores, `(b, num_classes)`, or the vector before the head, `(b, d)`
+    )->Tensor:                 # Class scores, `(b, num_classes)`, or the vector before, `(b, d)`
         "Pool the tokens and classify."
         x = x[:,0] if self.pool == 'cls' else x[:,self.prefix:].mean(dim=1)
         x = self.drop(self.pre_logits(x))
@@ -144,7 +144,7 @@ class Readout(nn.Module):
 
 # %% ../nbs/skeleton/03_backbone.ipynb #97a28c9f
 class TimmModel(nn.Module):
-    "The methods that timm and fastai expect of a vision model, for anything with `stem`, `body` and `readout`."
+    "What timm and fastai expect of a vision model, for any with `stem`, `body` and `readout`."
     def forward_head(self,
         x:Tensor,              # Tokens, as `forward_features` returns them
         pre_logits:bool=False, # Return what the head would get
@@ -162,20 +162,25 @@ class TimmModel(nn.Module):
     )->None:
         "A new, untrained head."
         old = self.readout
-        new = Readout(old.dim, num_classes, global_pool or old.pool, prefix=old.prefix, drop=old.drop.p)
+        pool = global_pool or old.pool
+        new = Readout(old.dim, num_classes, pool, prefix=old.prefix, drop=old.drop.p)
         new.pre_logits = old.pre_logits
         self.readout,self.num_classes = new.to(next(self.parameters())),num_classes
 
     def no_weight_decay(self)->set[str]: # Names as in `named_parameters`
         "The parameters that some part of the network wants to be free of weight decay."
-        parts = [(name, part) for name,part in self.named_modules() if part is not self and hasattr(part, 'no_weight_decay')]
-        return {f'{name}.{own}' for name,part in parts for own in part.no_weight_decay()}
+        names = set()
+        for path,part in self.named_modules():
+            if part is self or not hasattr(part, 'no_weight_decay'): continue
+            names |= {f'{path}.{name}' for name in part.no_weight_decay()}
+        return names
 
     def group_matcher(self,
         coarse:bool=False, # One group for all blocks
     )->dict:               # Patterns, as `timm.models.group_parameters` takes them
         "Which parameters belong to the stem, to each block, and to what follows the blocks."
-        return dict(stem=r'^stem', blocks=r'^body\.blocks' if coarse else [(r'^body\.blocks\.(\d+)', None), (r'^body\.norm', (99999,))])
+        by_block = [(r'^body\.blocks\.(\d+)', None), (r'^body\.norm', (99999,))]
+        return dict(stem=r'^stem', blocks=r'^body\.blocks' if coarse else by_block)
 
     def set_grad_checkpointing(self,
         enable:bool=True, # Recompute the inside of blocks in the backward pass
@@ -193,27 +198,32 @@ class TimmModel(nn.Module):
 
     def forward_intermediates(self,
         x:Tensor,                      # Images, `(b, c, height, width)`
-        indices:int|list[int]=None,    # The last so many parts of the body, its blocks or stages, or these; `None` is all
+        indices:int|list[int]=None,    # Parts of the body: indices, or the last n; `None`: all
         norm:bool=False,               # Apply the final norm to each that has its channels
-        stop_early:bool=False,         # Do not run parts behind the last one asked for
-        output_fmt:str='NCHW',         # 'NCHW' for maps `(b, d, h, w)`, 'NLC' for tokens `(b, h*w, d)`
+        stop_early:bool=False,         # Do not run parts after the last one requested
+        output_fmt:str='NCHW',         # 'NCHW': maps `(b, d, h, w)`, 'NLC': tokens `(b, h*w, d)`
         intermediates_only:bool=False, # Leave out the final tokens
-    ):                                 # The list of features; before it the final tokens unless left out
-        "The features after chosen parts of the body, without prefix tokens."
-        if output_fmt not in ('NCHW', 'NLC'): raise ValueError(f"output_fmt={output_fmt!r} must be 'NCHW' or 'NLC'")
-        features = self.body.features
-        take,last = feature_take_indices(len(features), indices)
-        outputs = self.body.run(self.stem(x), last+1 if stop_early else len(features))
+    ):                                 # The features, a list; before it the final tokens
+        "The features after chosen parts of the body, its blocks or stages, without prefix tokens."
+        if output_fmt not in ('NCHW', 'NLC'):
+            raise ValueError(f"output_fmt={output_fmt!r} must be 'NCHW' or 'NLC'")
+        grids = [grid for _,grid in self.body.features]
+        take,last = feature_take_indices(len(grids), indices)
+        outputs = self.body.run(self.stem(x), last+1 if stop_early else len(grids))
         def normed(x): return self.body.norm(x) if x.shape[-1] == self.body.dim else x
-        maps = [(normed(outputs[i]) if norm else outputs[i])[:,self.stem.prefix:] for i in take]
-        if output_fmt == 'NCHW': maps = [m.transpose(1, 2).unflatten(2, features[i][1]).contiguous() for i,m in zip(take, maps)]
+        maps = []
+        for i in take:
+            tokens = (normed(outputs[i]) if norm else outputs[i])[:,self.stem.prefix:]
+            if output_fmt == 'NCHW':
+                tokens = tokens.transpose(1, 2).unflatten(2, grids[i]).contiguous()
+            maps.append(tokens)
         return maps if intermediates_only else (normed(outputs[-1]), maps)
 
     def prune_intermediate_layers(self,
-        indices:int|list[int]=1, # The last so many parts of the body, or these
+        indices:int|list[int]=1, # Parts of the body: indices, or the last n
         prune_norm:bool=False,   # Drop the final norm too
         prune_head:bool=True,    # Drop the readout's head too
-    )->list[int]:                # The indices of the parts asked for
+    )->list[int]:                # The indices of the parts requested
         "Drop the parts that `forward_intermediates(indices)` does not need."
         parts = getattr(self.body, self.body.parts)
         take,last = feature_take_indices(len(parts), indices)
@@ -227,18 +237,23 @@ class Backbone(TimmModel):
     "Stem, body, readout: images or sequences to class scores."
     def __init__(self,
         stem:nn.Module,    # Makes tokens `(b, n, d)`; has `grid` and `prefix`
-        body:nn.Module,    # Maps tokens to tokens; has `dim`, and for timm's tools `parts`, `features` and `run`, as Stack
+        body:nn.Module,    # Maps tokens to tokens; has `dim`, `parts`, `features`, `run`, as Stack
         readout:nn.Module, # Maps tokens to class scores; has `num_classes`
     ):
         super().__init__()
         for name in ('grid', 'prefix'):
-            if getattr(stem, name) != getattr(body, name): raise ValueError(f"stem.{name}={getattr(stem, name)} but body.{name}={getattr(body, name)}: build both for the same tokens")
+            of_stem,of_body = getattr(stem, name),getattr(body, name)
+            if of_stem != of_body:
+                raise ValueError(f"stem.{name}={of_stem} but body.{name}={of_body}: build both for "
+                                 "the same tokens")
         self.stem,self.body,self.readout = stem,body,readout
         self.num_classes,self.num_features = readout.num_classes,readout.dim
         self.head_hidden_size = self.embed_dim = readout.dim
         self.num_prefix_tokens = stem.prefix
-        patch = max(getattr(stem, 'patch_size', (1,)))
-        self.feature_info = [dict(module=f'body.{body.parts}.{i}', num_chs=dim, reduction=patch*stem.grid[0]//grid[0]) for i,(dim,grid) in enumerate(body.features)]
+        pixels = max(getattr(stem, 'patch_size', (1,)))*stem.grid[0]
+        self.feature_info = [
+            dict(module=f'body.{body.parts}.{i}', num_chs=dim, reduction=pixels//grid[0])
+            for i,(dim,grid) in enumerate(body.features)]
 
     def forward_features(self,
         x:Tensor,                     # What the stem takes, images `(b, c, height, width)`

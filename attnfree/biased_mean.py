@@ -7,163 +7,217 @@ __all__ = ['full_mean', 'band_logits', 'band_mean']
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #82664502
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from .weighted_mean import (safe_denominator,run_in_precision,linear_scan,prepare_keys_values,row_span,
-                                    _towards_sums,_units)
+from .weighted_mean import linear_scan,prepare_keys_values,row_span,run_in_precision
+from .weighted_mean import safe_denominator,_towards_sums,_units
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #df4d7c46
-def _full_sums(k, v, w, top, keep):
-    "Mean and denominator with any biases `w`, all tokens visible."
+def _exponentials(k, w, top, keep):
+    "`exp(k - max k)`, 0 for padding, `(b, n, d)`; and `exp(w - top)`, `(n, n)`."
     e = (k - k.amax(dim=1, keepdim=True)).exp_()
     if keep is not None: e *= keep.to(e)
-    p = (w - top).exp().expand(len(k), -1, -1)
+    return e,(w - top).exp()
+
+def _full_sums(k, v, w, top, *, keep):
+    "Mean and denominator with any biases `w`, all tokens visible."
+    e,p = _exponentials(k, w, top, keep)
+    p = p.expand(len(k), -1, -1)
     weight = safe_denominator(p @ e, keep)
     return (p @ (e*v)).div_(weight),weight
 
-def _full_gradients(grad, k, v, w, top, mean, weight, keep):
+def _full_gradients(grad, k, v, w, top, mean, weight, *, keep):
     "Gradients of keys, values and biases."
-    if k.dtype == torch.float64: mean,weight = _full_sums(k, v, w, top, keep)  # recomputed: in float32 the denominator may have become 0
-    e = (k - k.amax(dim=1, keepdim=True)).exp_()
-    if keep is not None: e *= keep.to(e)
-    p,z = (w - top).exp(),_towards_sums(grad, mean, weight)
+    if k.dtype == torch.float64:  # computed again: in float32 the denominator may have become 0
+        mean,weight = _full_sums(k, v, w, top, keep=keep)
+    e,p = _exponentials(k, w, top, keep)
+    z = _towards_sums(grad, mean, weight)
     dv,dk = (p.mT.expand(len(k), -1, -1) @ part for part in z)
-    dp = torch.tensordot(z[0], e*v, ([0,2], [0,2])) + torch.tensordot(z[1], e, ([0,2], [0,2]))
+    over = [0,2],[0,2]  # batch and channels
+    dp = torch.tensordot(z[0], e*v, over) + torch.tensordot(z[1], e, over)
     dv *= e
-    return dk.mul_(e).addcmul_(dv, v),dv,dp*p
+    dk.mul_(e).addcmul_(dv, v)
+    return dk,dv,dp*p
 
 class _FullMean(torch.autograd.Function):
     @staticmethod
     def forward(ctx, k, v, w, top, span, keep):
-        mean,weight = run_in_precision(lambda *tensors: _full_sums(*tensors, keep), span, k, v, w, top)
+        mean,weight = run_in_precision(_full_sums, span, k, v, w, top, keep=keep)
         ctx.save_for_backward(k, v, w, top, mean, weight, span, keep)
         return mean
 
     @staticmethod
     def backward(ctx, grad):
         *tensors,span,keep = ctx.saved_tensors
-        gradients = run_in_precision(lambda *tensors: _full_gradients(*tensors, keep), span, grad.contiguous(), *tensors)
+        grad = grad.contiguous()
+        gradients = run_in_precision(_full_gradients, span, grad, *tensors, keep=keep)
         return *gradients,None,None,None
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #a8e05364
+class _Pairs(NamedTuple):
+    "Neighbouring halves that are joined to pairs, all of one size."
+    half:int  # Tokens in a first half
+    start:int # First token of the first pair
+    count:int # Pairs
+    width:int # Tokens in a pair: twice `half`, or fewer in an incomplete pair
+
 def _levels(n):
-    "For every level its half `h`, and the parts of the sequence as first token, number of pairs and width of a pair."
-    for h in (2**i for i in range((n-1).bit_length())):
-        count = n//(2*h)
-        if count: yield h,(0, count, 2*h)
-        if n - 2*h*count > h: yield h,(2*h*count, 1, n - 2*h*count)
+    "The pairs of each level for `n` tokens, smallest first; an incomplete pair by itself."
+    for half in (2**level for level in range((n-1).bit_length())):
+        count = n//(2*half)
+        paired = 2*half*count
+        if count: yield _Pairs(half, 0, count, 2*half)
+        if n - paired > half: yield _Pairs(half, paired, 1, n - paired)
 
-def _halves(t, h, part):
-    "The first and the second halves of all pairs, `(..., pairs, h, d)` and the rest."
-    start,count,width = part
-    t = t.narrow(-2, start, count*width).unflatten(-2, (count, width))
-    return t[...,:h,:],t[...,h:,:]
+def _halves(t, pairs):
+    "The first halves, `(..., count, half, d)`, and the second halves of pairs: views of `t`."
+    t = t.narrow(-2, pairs.start, pairs.count*pairs.width)
+    t = t.unflatten(-2, (pairs.count, pairs.width))
+    return t[...,:pairs.half,:],t[...,pairs.half:,:]
 
-def _lower_left(p, h, part):
-    "The weights with which second halves read first halves, `(..., pairs, width-h, h)`: a view of `p`, `(..., n, n)`."
-    start,count,width = part
-    p = p.narrow(-1, start, count*width).narrow(-2, start, count*width).unflatten(-1, (count, width)).unflatten(-3, (count, width))
-    return p.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)[...,h:,:h]
+def _lower_left(p, pairs):
+    "The weights `(..., count, width-half, half)` by which second halves read first: a view of `p`."
+    half,start,count,width = pairs
+    p = p.narrow(-1, start, count*width).narrow(-2, start, count*width)
+    p = p.unflatten(-1, (count, width)).unflatten(-3, (count, width))
+    return p.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)[...,half:,:half]
 
-def _widen(x, rows, before, after, h, part):
-    "Bring the first halves of `x` into the units of the end of the pair, the second halves of `rows` into those before it; in place."
-    start,(end,pair_end) = _halves(before, h, part)[0][...,:1,:],(t[...,-1:,:] for t in _halves(after, h, part))
-    _halves(x, h, part)[0].mul_((end - pair_end).exp_())
-    _halves(rows, h, part)[1].mul_((start - end).exp_())
+def _widen(x, rows, before, after, pairs):
+    "Bring first halves of `x` and second halves of `rows` into the units of their pair; in place."
+    pair_start = _halves(before, pairs)[0][...,:1,:]
+    half_end,pair_end = (t[...,-1:,:] for t in _halves(after, pairs))
+    _halves(x, pairs)[0].mul_((half_end - pair_end).exp_())
+    _halves(rows, pairs)[1].mul_((pair_start - half_end).exp_())
 
 def _product(w, x): return w*x if w.shape[-1] == 1 else w @ x
 
 def _pieces(x, *tensors):
-    "`x` and `tensors`, `(..., blocks, size, d)`, in pieces of some blocks that fit into a processor's cache together; elsewhere in one."
-    whole = torch.compiler.is_compiling() or x.device.type != 'cpu'
-    blocks = x.shape[-3] if whole else max(1, 2**20//max(1, x.numel()//x.shape[-3]))
+    "Tensors `(..., blocks, size, d)` in pieces that fit a processor's cache; elsewhere in one."
+    blocks = x.shape[-3]
+    if x.device.type == 'cpu' and not torch.compiler.is_compiling():
+        blocks = max(1, 2**20//max(1, x.numel()//blocks))
     return zip(*(t.split(blocks, dim=-3) for t in (x, *tensors)))
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #fd3ced0b
 def _blocks(k, v, w, keep):
-    "Maxima before and after each token, and units, cut into the blocks of `w`, `(..., blocks, size, d)`."
+    "`before`, `after` and `x`, cut into the blocks of `w`."
     R,x = _units(k, v, keep if keep is None else keep.to(k))
     return tuple(t.unflatten(-2, w.shape[-3:-1]) for t in (R[...,:-1,:], R[...,1:,:], x))
 
-def _block_before(p, batch):
-    "The weights for the block before, for all blocks but the first, sequence after sequence; those that would reach into another sequence are 0."
+def _flat(t):
+    "The blocks of all groups and sequences one after another, `(b*groups*blocks, size, d)`."
+    return t.flatten(0, 2)
+
+def _to_block_before(p, batch):
+    "Weights for the block before, of all but the first of `_flat`; 0 into another sequence."
     p = p[...,:p.shape[-2]].clone()
     p[:,0] = 0
     return p.repeat(batch, 1, 1, 1).flatten(0, 1)[1:]
 
-def _rows(t): return t.flatten(0, 2)  # all blocks of all sequences in one row
+def _block_steps(before, after):
+    "The factors from units before a block to those of its end, `(b, groups, blocks, d)`."
+    return (before[...,0,:] - after[...,-1,:]).exp()
 
-def _blocks_before(x, before, after):
-    "For every block from the third: the sums over all blocks up to the second before it, in units of the end of the one before."
-    step = (before[...,0,:] - after[...,-1,:]).exp()
-    return step[...,1:-1,:]*linear_scan(x.sum(dim=-2), step.clone())[...,:-2,:],step
+def _read_halves(x, y, gate, p, before, after):
+    "Add what second halves read of first halves; `x` and `gate` end in units of their block."
+    for pairs in _levels(p.shape[-1]):
+        weights = _lower_left(p, pairs).contiguous()
+        first,second,gate_second = _halves(x, pairs)[0],_halves(y, pairs)[1],_halves(gate, pairs)[1]
+        for terms,sums in zip(first, second): sums.addcmul_(_product(weights, terms), gate_second)
+        _widen(x, gate, before, after, pairs)
 
-def _causal_sums(k, v, w, top, far, keep):
-    "Mean and denominator where each token reads itself and earlier ones; `k` and `v` are `(b, groups, blocks*size, d)`."
-    size = w.shape[-2]
-    p,(before,after,x) = (w - top).exp(),_blocks(k, v, w, keep)
-    own,gate = p[...,-size:],(before - after).exp_()
-    y = own.diagonal(dim1=-2, dim2=-1)[...,None]*x
-    for x_,y_,gate_,own_,*R in _pieces(x, y, gate, own, before, after):
-        for h,part in _levels(size):
-            w_part,gate_second = _lower_left(own_, h, part).contiguous(),_halves(gate_, h, part)[1]
-            for first,second in zip(_halves(x_, h, part)[0], _halves(y_, h, part)[1]): second.addcmul_(_product(w_part, first), gate_second)
-            _widen(x_, gate_, *R, h, part)
-    if x.shape[-3] > 1:
-        p_before = _block_before(p, len(k))
-        for sums,rows in zip(x, y): _rows(rows)[1:].addcmul_(p_before @ _rows(sums)[:-1], _rows(gate)[1:])
-    if x.shape[-3] > 2: y[...,2:,:,:].addcmul_((far - top[...,0]).exp()[:,2:,:,None]*gate[...,2:,:,:], _blocks_before(x, before, after)[0][...,None,:])
+def _read_block_before(x, y, gate, p):
+    "Add what each row reads of the block before its own."
+    weights = _to_block_before(p, x.shape[1])
+    for terms,sums in zip(x, y):
+        _flat(sums)[1:].addcmul_(weights @ _flat(terms)[:-1], _flat(gate)[1:])
+
+def _read_earlier_blocks(x, y, gate, p_far, steps):
+    "Add what rows from the third block on read of the blocks up to the second before their own."
+    sums = linear_scan(x.sum(dim=-2), steps.clone())[...,:-2,:]  # in units of that block's end
+    sums = steps[...,1:-1,:]*sums                                # of the end of the one after it
+    y[...,2:,:,:].addcmul_(p_far[:,2:,:,None]*gate[...,2:,:,:], sums[...,None,:])
+
+def _causal_sums(k, v, w, top, far, *, keep):
+    "Mean and denominator where each token reads itself and earlier ones."
+    p,size = (w - top).exp(),w.shape[-2]
+    p_within = p[...,-size:]  # of tokens in the same block
+    before,after,x = _blocks(k, v, w, keep)
+    gate = (before - after).exp_()
+    y = p_within.diagonal(dim1=-2, dim2=-1)[...,None]*x  # each token reads itself
+    for piece in _pieces(x, y, gate, p_within, before, after): _read_halves(*piece)
+    if x.shape[-3] > 1: _read_block_before(x, y, gate, p)
+    if x.shape[-3] > 2:
+        p_far = (far - top[...,0]).exp()
+        _read_earlier_blocks(x, y, gate, p_far, _block_steps(before, after))
     total,weight = y.flatten(-3, -2)
     weight = safe_denominator(weight, keep)
     return total/weight,weight.clone()
 
-def _causal_gradients(grad, k, v, w, top, far, mean, weight, keep):
-    "Gradients of keys, values and biases: the same blocks, transposed."
-    if k.dtype == torch.float64: mean,weight = _causal_sums(k, v, w, top, far, keep)  # recomputed: in float32 the denominator may have become 0
-    size = w.shape[-2]
-    p,(before,after,x) = (w - top).exp(),_blocks(k, v, w, keep)
-    z = _towards_sums(grad, mean, weight).unflatten(-2, w.shape[-3:-1])
-    own,dp = p[...,-size:],torch.zeros_like(p)
-    dp_own = dp[...,-size:]
-    dp_own.diagonal(dim1=-2, dim2=-1).copy_((z[0]*x[0]).addcmul_(z[1], x[1]).sum(dim=(0,-1)))
-    dx = own.diagonal(dim1=-2, dim2=-1)[...,None]*x[1]*z
-    z *= (before - after).exp_()
-    for x_,z_,dx_,own_,dp_,*R in _pieces(x, z, dx, own, dp_own, before, after):
-        for h,part in _levels(size):
-            w_part,dw_part = _lower_left(own_, h, part).mT.contiguous(),_lower_left(dp_, h, part)
-            first,rows,dx_first = _halves(x_, h, part)[0],_halves(z_, h, part)[1],_halves(dx_, h, part)[0]
-            for i in range(2):
-                dx_first[i].addcmul_(_product(w_part, rows[i]), first[1])
-                dw_part += (rows[i] @ first[i].mT).sum(dim=0)
-            _widen(x_, z_, *R, h, part)
-    if x.shape[-3] > 1:
-        p_before,dp_before = _block_before(p, len(k)).mT,0
+# %% ../nbs/mixers/04_biased_mean.ipynb #39849981
+def _halves_backward(x, z, dx, p, dp, before, after):
+    "The gradients of `_read_halves`, added to `dx` and `dp`; `x` and `z` end in block units."
+    for pairs in _levels(p.shape[-1]):
+        weights,d_weights = _lower_left(p, pairs).mT.contiguous(),_lower_left(dp, pairs)
+        first,d_first,z_second = _halves(x, pairs)[0],_halves(dx, pairs)[0],_halves(z, pairs)[1]
         for i in range(2):
-            rows,sums = _rows(z[i])[1:],_rows(x[i])[:-1]
-            _rows(dx[i])[:-1].addcmul_(p_before @ rows, _rows(x[1])[:-1])
-            dp_before = dp_before + rows @ sums.mT
-        dp[:,1:,:,:size] = F.pad(dp_before, (0, 0, 0, 0, 1, 0)).unflatten(0, x.shape[1:4]).sum(dim=0)[:,1:]
-        if x.shape[-3] > 2:
-            p_far,step = (far - top[...,0]).exp(),_blocks_before(x, before, after)[1]
-            back = torch.zeros_like(x[...,0,:])
-            back[...,:-2,:] = step[...,1:-1,:]*(p_far[:,2:,None] @ z[...,2:,:,:])[...,0,:]
-            dx.addcmul_(linear_scan(back, torch.cat([step[...,1:,:], step[...,:1,:]], dim=-2), reverse=True)[...,None,:], x[1])
+            d_first[i].addcmul_(_product(weights, z_second[i]), first[1])
+            d_weights += (z_second[i] @ first[i].mT).sum(dim=0)
+        _widen(x, z, before, after, pairs)
+
+def _block_before_backward(x, z, dx, p):
+    "The gradient of `_read_block_before`, added to `dx`; returns that of the weights."
+    weights,d_weights = _to_block_before(p, x.shape[1]).mT,0
+    for i in range(2):
+        z_rows,terms = _flat(z[i])[1:],_flat(x[i])[:-1]
+        _flat(dx[i])[:-1].addcmul_(weights @ z_rows, _flat(x[1])[:-1])
+        d_weights = d_weights + z_rows @ terms.mT
+    d_weights = F.pad(d_weights, (0, 0, 0, 0, 1, 0)).unflatten(0, x.shape[1:4])
+    return d_weights.sum(dim=0)[:,1:]
+
+def _earlier_blocks_backward(x, z, dx, p_far, steps):
+    "The gradient of `_read_earlier_blocks`, added to `dx`: the recurrence from the other end."
+    d_sums = torch.zeros_like(x[...,0,:])
+    d_sums[...,:-2,:] = steps[...,1:-1,:]*(p_far[:,2:,None] @ z[...,2:,:,:])[...,0,:]
+    steps_after = torch.cat([steps[...,1:,:], steps[...,:1,:]], dim=-2)
+    dx.addcmul_(linear_scan(d_sums, steps_after, reverse=True)[...,None,:], x[1])
+
+def _causal_gradients(grad, k, v, w, top, far, mean, weight, *, keep):
+    "Gradients of keys, values and biases: the same blocks, transposed."
+    if k.dtype == torch.float64:  # computed again: in float32 the denominator may have become 0
+        mean,weight = _causal_sums(k, v, w, top, far, keep=keep)
+    p,size = (w - top).exp(),w.shape[-2]
+    dp = torch.zeros_like(p)
+    p_within,dp_within = p[...,-size:],dp[...,-size:]
+    before,after,x = _blocks(k, v, w, keep)
+    z = _towards_sums(grad, mean, weight).unflatten(-2, w.shape[-3:-1])
+    of_itself = (z[0]*x[0]).addcmul_(z[1], x[1]).sum(dim=(0,-1))
+    dp_within.diagonal(dim1=-2, dim2=-1).copy_(of_itself)
+    dx = p_within.diagonal(dim1=-2, dim2=-1)[...,None]*x[1]*z
+    z *= (before - after).exp_()
+    for piece in _pieces(x, z, dx, p_within, dp_within, before, after): _halves_backward(*piece)
+    if x.shape[-3] > 1: dp[:,1:,:,:size] = _block_before_backward(x, z, dx, p)
+    if x.shape[-3] > 2:
+        p_far = (far - top[...,0]).exp()
+        _earlier_blocks_backward(x, z, dx, p_far, _block_steps(before, after))
     dv,dk = dx.flatten(-3, -2)
     return torch.addcmul(dk, dv, v),dv,dp*p
 
 class _CausalMean(torch.autograd.Function):
     @staticmethod
     def forward(ctx, k, v, w, top, far, span, keep):
-        mean,weight = run_in_precision(lambda *tensors: _causal_sums(*tensors, keep), span, k, v, w, top, far)
+        mean,weight = run_in_precision(_causal_sums, span, k, v, w, top, far, keep=keep)
         ctx.save_for_backward(k, v, w, top, far, mean, weight, span, keep)
         return mean
 
     @staticmethod
     def backward(ctx, grad):
         *tensors,span,keep = ctx.saved_tensors
-        return *run_in_precision(lambda *tensors: _causal_gradients(*tensors, keep), span, grad, *tensors),None,None,None,None
+        gradients = run_in_precision(_causal_gradients, span, grad, *tensors, keep=keep)
+        return *gradients,None,None,None,None
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #b71c9383
 def full_mean(
@@ -173,96 +227,130 @@ def full_mean(
     *,
     causal:bool=False,            # Each token reads only itself and what came before
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
-)->Tensor:                        # `(b, n, d)`
-    "The mean of `v` for every token, weighted by `exp(k + w)` (Zhai et al. 2021, the mean in Eq. 2); raises `ValueError` for a `w` of another shape or of too wide a span."
-    n,wanted = k.shape[1],v.dtype
-    if w.shape != (n, n): raise ValueError(f"w has shape {tuple(w.shape)}, but k has {n} tokens: it must be ({n}, {n})")
+)->Tensor:                        # `(b, n, d)`; raises `ValueError` for a `w` of another shape
+    "The mean of `v`, weighted by `exp(k + w)` (Zhai et al. 2021, the mean in Eq. 2)."
+    n,dtype = k.shape[1],v.dtype
+    if w.shape != (n, n):
+        raise ValueError(f"w has shape {tuple(w.shape)}, but k has {n} tokens: it must be "
+                         f"({n}, {n})")
     k,v,keep = prepare_keys_values(k, v, key_padding_mask)
     w = w.to(k)
-    if causal: w = w.masked_fill(torch.ones(n, n, dtype=torch.bool, device=w.device).triu(1), -math.inf)
+    if causal:
+        later = torch.ones(n, n, dtype=torch.bool, device=w.device).triu(1)
+        w = w.masked_fill(later, -math.inf)
     top,span = row_span(w)
-    if not causal: return _FullMean.apply(k, v, w, top, span, keep).to(wanted)
-    far = torch.zeros_like(top[None,None,:,0])
-    if keep is not None: keep = keep[:,None]
-    return _CausalMean.apply(k[:,None], v[:,None], w[None,None], top[None,None], far, span, keep)[:,0].to(wanted)
+    if not causal: return _FullMean.apply(k, v, w, top, span, keep).to(dtype)
+    k,v,keep = (t if t is None else t[:,None] for t in (k, v, keep))  # one group
+    w,top = w[None,None],top[None,None]                               # one group, one block
+    far = torch.zeros_like(top[...,0])
+    return _CausalMean.apply(k, v, w, top, far, span, keep)[:,0].to(dtype)
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #5e3e82ec
 def _band_to_blocks(band, left, size, count):
-    "The band as blocks of rows, each by the columns of `count` blocks, `(groups, blocks, size, count*size)`; elsewhere 0."
-    width = count*size
-    rows = F.pad(band, (size-left, width+1-(size-left)-band.shape[-1])).unflatten(1, (-1, size))
-    return rows.flatten(2)[...,:size*width].unflatten(2, (size, width))  # reading on with rows one shorter moves each row by one
+    "A band by rows and columns of `count` blocks, `(groups, blocks, size, count*size)`, else 0."
+    width,front = count*size,size - left
+    rows = F.pad(band, (front, width + 1 - front - band.shape[-1])).unflatten(1, (-1, size))
+    # reading on with rows one shorter moves each row by one
+    return rows.flatten(2)[...,:size*width].unflatten(2, (size, width))
 
 def band_logits(
-    band:Tensor,         # Position biases, `(groups, n, left+1+right)`; entry e of row t is for token t - left + e
-    left:int,            # How many tokens before its own a row has biases for
-    right:int,           # How many after it; `None`: causal, so none and no later token is read
-)->tuple:                # Biases in blocks, `(groups, blocks, size, width)`, those of far blocks, `(groups, blocks, size)`, both with minus infinity where nothing is read, and the number of padding tokens
-    "Cut a band into blocks of rows; a block meets the one before, itself and, unless causal, the one after."
+    band:Tensor, # Biases, `(groups, n, left+1+right)`; entry e of row t is for token t - left + e
+    left:int,    # How many tokens before itself a token has biases for
+    right:int,   # How many after it; `None`: causal, so none and no later token is read
+)->tuple:        # Biases `(groups, blocks, size, width)`, far `(groups, blocks, size)`, padding
+    "Cut a band into blocks; a block meets the one before, itself and, unless causal, the next."
     n,causal = band.shape[1],right is None
     size = 2**(max(left, right or 0, 1)-1).bit_length()
     padding = -n % size
     w = _band_to_blocks(F.pad(band, (0, 0, 0, padding)), left, size, 2 if causal else 3)
-    t = torch.arange(n + padding, device=w.device).view(-1, size, 1)
-    other = t[:,:1] - size + torch.arange(w.shape[-1], device=w.device)
-    seen = (other >= 0) & ((other <= t) if causal else (other < n))
-    seen = seen | (other == t)
-    beyond = t[...,0] // size >= 2 if causal else (t[...,0] // size >= 2) | ((t[...,0] // size + 2)*size < n)
-    far = torch.zeros_like(w[...,0]).masked_fill(~beyond, -math.inf)
+    token = torch.arange(n + padding, device=w.device).view(-1, size, 1)
+    other = token[:,:1] - size + torch.arange(w.shape[-1], device=w.device)
+    seen = (other >= 0) & ((other <= token) if causal else (other < n))
+    seen = seen | (other == token)  # padding sees itself, so that no row is empty
+    block = token[...,0]//size
+    others = block >= 2 if causal else (block >= 2) | ((block + 2)*size < n)
+    far = torch.zeros_like(w[...,0]).masked_fill(~others, -math.inf)
     return w.masked_fill(~seen, -math.inf),far,padding
 
-def _band_sums(k, v, w, top, far, keep):
-    "Mean where each token reads all tokens; `k` and `v` are `(b, groups, blocks*size, d)`, `w` has the columns of three blocks."
+def _band_sums(k, v, w, top, far, *, keep):
+    "The mean where each token reads all tokens; `w` has the columns of three blocks."
     e = (k - k.amax(dim=-2, keepdim=True).detach()).exp()
     if keep is not None: e = e*keep.to(k)
-    p,size = (w - top).exp(),w.shape[-2]
     x = torch.stack([e*v, e]).unflatten(-2, w.shape[-3:-1])
-    y = p[...,size:2*size] @ x + F.pad(p[:,1:,:,:size] @ x[...,:-1,:,:], (0, 0, 0, 0, 1, 0)) + F.pad(p[:,:-1,:,2*size:] @ x[...,1:,:,:], (0, 0, 0, 0, 0, 1))
+    p_before,p_within,p_after = (w - top).exp().split(w.shape[-2], dim=-1)
+    y = p_within @ x
+    y = y + F.pad(p_before[:,1:] @ x[...,:-1,:,:], (0, 0, 0, 0, 1, 0))
+    y = y + F.pad(p_after[:,:-1] @ x[...,1:,:,:], (0, 0, 0, 0, 0, 1))
     if x.shape[-3] > 2:
-        blocks = x.sum(dim=-2)
-        earlier,later = blocks.cumsum(dim=-2)[...,:-2,:],blocks.flip(-2).cumsum(dim=-2).flip(-2)[...,2:,:]
-        y = y + (far - top[...,0]).exp()[...,None]*(F.pad(earlier, (0, 0, 2, 0)) + F.pad(later, (0, 0, 0, 2)))[...,None,:]
+        sums = x.sum(dim=-2)
+        earlier = sums.cumsum(dim=-2)[...,:-2,:]
+        later = sums.flip(-2).cumsum(dim=-2).flip(-2)[...,2:,:]
+        others = F.pad(earlier, (0, 0, 2, 0)) + F.pad(later, (0, 0, 0, 2))
+        y = y + (far - top[...,0]).exp()[...,None]*others[...,None,:]
     total,weight = y.flatten(-3, -2)
-    return total/safe_denominator(weight, keep),
+    return total/safe_denominator(weight, keep)
 
-def _window_mean(k, v, w, top, keep, left, right):
-    "Mean over the window alone, written out, `(b, n, d, left+1+right)`; `w` is the band, minus infinity where nothing is read."
-    def windows(t, value=0): return F.pad(t, (0, 0, left, right), value=value).unfold(1, left+1+right, 1)
+def _window_sums(k, v, w, top, *, keep, left, right):
+    "The mean over the window alone, by terms `(b, n, d, left+1+right)`; `w` is the band."
+    def windows(t, value=0):
+        return F.pad(t, (0, 0, left, right), value=value).unfold(1, left+1+right, 1)
     keys = windows(k, torch.finfo(k.dtype).min)
     p = (w - top).exp().transpose(0, 1).repeat_interleave(k.shape[-1]//len(w), dim=1)
     e = (keys - keys.amax(dim=-1, keepdim=True).detach()).exp()*p
     if keep is not None: e = e*windows(keep.to(k))
-    return (e*windows(v)).sum(dim=-1)/safe_denominator(e.sum(dim=-1), keep),
+    return (e*windows(v)).sum(dim=-1)/safe_denominator(e.sum(dim=-1), keep)
 
-def band_mean(
-    k:Tensor,                     # Keys, `(b, n, d)`
-    v:Tensor,                     # Values, `(b, n, d)`
-    band:Tensor,                  # Position biases, `(groups, n, left+1+right)`; entry e of row t is for token t - left + e; `groups` divides d
-    left:int,                     # How many tokens before its own a row has biases for
-    right:int=None,               # How many after it; `None`: causal, so none and no later token is read
-    *,
-    connect:bool=True,            # Read tokens outside of the band too, with bias 0; without them the windows are written out in memory
-    key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
-)->Tensor:                        # `(b, n, d)`
-    "The mean of `v` for every token, weighted by `exp(k + w)`, with w in a band and 0 elsewhere (Zhai et al. 2021, Eq. 4), in time and memory linear in n; raises `ValueError` for a band of another shape or of too wide a span."
-    (b,n,d),groups,wanted = v.shape,len(band),v.dtype
-    if band.shape[1] != n: raise ValueError(f"band is for {band.shape[1]} tokens, but k has {n}")
-    if d % groups: raise ValueError(f"band has {len(band)} groups, which must divide the {d} channels")
-    k,v,keep = prepare_keys_values(k, v, key_padding_mask)
-    if band.shape[2] != left + 1 + (right or 0): raise ValueError(f"band has {band.shape[2]} biases for a token, but left={left} and right={right} need {left + 1 + (right or 0)}")
-    over = [max(0, side - n + 1) for side in (left, right or 0)]                     # what of the band no token can reach
-    band,left,right = band[...,over[0]:band.shape[2]-over[1]].to(k),left - over[0],right if right is None else right - over[1]
-    if not connect:
-        other = torch.arange(n, device=k.device)[:,None] + torch.arange(-left, (right or 0)+1, device=k.device)
-        w = band.masked_fill((other < 0) | (other >= n), -math.inf)
-        top,span = row_span(w)
-        return run_in_precision(lambda *tensors: _window_mean(*tensors, keep, left, right or 0), span, k, v, w, top)[0].to(wanted)
+# %% ../nbs/mixers/04_biased_mean.ipynb #ccd0bc7c
+def _reachable(band, left, right):
+    "The part of a band that its tokens can reach, with its sides."
+    n,width = band.shape[1:]
+    cut_left,cut_right = max(0, left - n + 1),max(0, (right or 0) - n + 1)
+    right = None if right is None else right - cut_right
+    return band[...,cut_left:width-cut_right],left - cut_left,right
+
+def _connected_mean(k, v, band, left, right, keep):
+    "The mean over all tokens, with bias 0 outside the band."
+    groups,n,_ = band.shape
     w,far,padding = band_logits(band, left, right)
     top,span = row_span(torch.cat([w, far[...,None]], dim=-1))
-    def grouped(t, value=0): return F.pad(t, (0, 0, 0, padding), value=value).unflatten(-1, (groups, -1)).transpose(1, 2)
+    def grouped(t, value=0):
+        padded = F.pad(t, (0, 0, 0, padding), value=value)
+        return padded.unflatten(-1, (groups, -1)).transpose(1, 2)
     if keep is None and padding: keep = torch.ones_like(k[:1,:,:1])
     if keep is not None: keep = F.pad(keep, (0, 0, 0, padding))[:,None]
     k,v = grouped(k, torch.finfo(k.dtype).min),grouped(v)
     if right is None: mean = _CausalMean.apply(k, v, w, top, far, span, keep)
-    else: mean, = run_in_precision(lambda *tensors: _band_sums(*tensors, keep), span, k, v, w, top, far)
-    return mean.transpose(1, 2).flatten(2)[:,:n].to(wanted)
+    else: mean = run_in_precision(_band_sums, span, k, v, w, top, far, keep=keep)
+    return mean.transpose(1, 2).flatten(2)[:,:n]
+
+def _window_mean(k, v, band, left, right, keep):
+    "The mean over the tokens in the window alone."
+    n = band.shape[1]
+    offsets = torch.arange(-left, right+1, device=k.device)
+    other = torch.arange(n, device=k.device)[:,None] + offsets
+    w = band.masked_fill((other < 0) | (other >= n), -math.inf)
+    top,span = row_span(w)
+    return run_in_precision(_window_sums, span, k, v, w, top, keep=keep, left=left, right=right)
+
+def band_mean(
+    k:Tensor,                     # Keys, `(b, n, d)`
+    v:Tensor,                     # Values, `(b, n, d)`
+    band:Tensor,                  # Biases, `(groups, n, left+1+right)`; entry e is for t - left + e
+    left:int,                     # How many tokens before itself a token has biases for
+    right:int=None,               # How many after it; `None`: causal, no later token is read
+    *,
+    connect:bool=True,            # Read tokens outside the band too, with bias 0
+    key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+)->Tensor:                        # `(b, n, d)`; raises `ValueError` for a band of another shape
+    "The mean of `v` weighted by `exp(k + w)`, w 0 outside a band (Zhai et al. 2021, Eq. 4)."
+    (_,n,d),(groups,rows,width),dtype = v.shape,band.shape,v.dtype
+    if rows != n: raise ValueError(f"band is for {rows} tokens, but k has {n}")
+    if d % groups: raise ValueError(f"band has {groups} groups, which must divide the {d} channels")
+    k,v,keep = prepare_keys_values(k, v, key_padding_mask)
+    expected = left + 1 + (right or 0)
+    if width != expected:
+        raise ValueError(f"band has {width} biases for a token, but left={left} and right={right} "
+                         f"need {expected}")
+    band,left,right = _reachable(band, left, right)
+    if connect: return _connected_mean(k, v, band.to(k), left, right, keep).to(dtype)
+    return _window_mean(k, v, band.to(k), left, right or 0, keep).to(dtype)

@@ -33,18 +33,22 @@ def feed_forward_mix(
 # %% ../nbs/mixers/01_ff.ipynb #728d44a2
 class FeedForwardMixer(nn.Module):
     "A two-layer network over tokens, shared by all channels (Melas-Kyriazi 2021, Fig. 2)."
+    weights_by,weights_label = 'pair','W₂W₁, linearised'
+
     def __init__(self,
         dim:int,             # Channels per token; unused, the weights are shared by all channels
         grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no place on the grid
+        prefix:int=0,        # Tokens in front that have no position on the grid
         causal:bool=False,   # Not possible, raises `ValueError`
         hidden:int=None,     # Hidden units; `None` is four for every token
         drop:float=0,        # Dropout after each of the two layers
     ):
         super().__init__()
         n = count_tokens(grid, prefix)
-        if causal: raise ValueError("causal=True: the hidden units of FeedForwardMixer read all tokens; use a SpatialGatingUnit or AFT")
+        if causal:
+            raise ValueError("causal=True: the hidden units of FeedForwardMixer read all tokens; "
+                             "use a SpatialGatingUnit or AFT")
         hidden = 4*n if hidden is None else hidden
         if hidden < 1: raise ValueError(f"hidden={hidden} must be at least 1")
         self.grid,self.prefix,self.drop = tuple(grid),prefix,drop
@@ -55,17 +59,21 @@ class FeedForwardMixer(nn.Module):
     )->Tensor:    # Tokens, `(b, n, d)`
         "Mix the tokens of each channel."
         check_tokens(x, self.grid, self.prefix)
-        n,drop = x.shape[1],self.drop if self.training else 0.
-        return feed_forward_mix(x, self.fc1.weight[:,:n], self.fc1.bias, self.fc2.weight[:n], self.fc2.bias[:n], drop)
+        n = x.shape[1]
+        w1,b1 = self.fc1.weight[:,:n],self.fc1.bias
+        w2,b2 = self.fc2.weight[:n],self.fc2.bias[:n]
+        return feed_forward_mix(x, w1, b1, w2, b2, self.drop if self.training else 0.)
 
     def resized(self,
         grid:tuple[int,...],  # Token grid of the new mixer
     )->'FeedForwardMixer':    # A new mixer with the learned weights on that grid
-        "The same hidden units for another grid: their filters are interpolated, and scaled to keep the sums."
-        new,resample = deepcopy(self),partial(resample_tokens, old_grid=self.grid, new_grid=grid, prefix=self.prefix)
+        "The same hidden units for another grid; their filters are interpolated, the sums kept."
+        new = deepcopy(self)
+        resample = partial(resample_tokens, old_grid=self.grid, new_grid=grid, prefix=self.prefix)
         new.grid = tuple(grid)
         new.fc1.weight = nn.Parameter(resample(self.fc1.weight, 1, sums=True))
-        new.fc2.weight,new.fc2.bias = nn.Parameter(resample(self.fc2.weight, 0)),nn.Parameter(resample(self.fc2.bias, 0))
+        new.fc2.weight = nn.Parameter(resample(self.fc2.weight, 0))
+        new.fc2.bias = nn.Parameter(resample(self.fc2.bias, 0))
         new.fc1.in_features = new.fc2.out_features = count_tokens(grid, self.prefix)
         return new
 

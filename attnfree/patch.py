@@ -14,37 +14,40 @@ from timm.layers import resample_abs_pos_embed,to_2tuple,trunc_normal_
 
 # %% ../nbs/skeleton/00_patch.ipynb #ab39c3bf
 def patch_grid(
-    img_size:int|tuple[int,int],   # Height and width of the image in pixels; one number for a square
-    patch_size:int|tuple[int,int], # Height and width of a patch in pixels; one number for a square
+    img_size:int|tuple[int,int],   # Height and width of the image in pixels; one number: a square
+    patch_size:int|tuple[int,int], # Height and width of a patch in pixels; one number: a square
 )->tuple[int,int]:                 # Patches down and across, `(h, w)`
-    "How many patches of `patch_size` fit into `img_size`; raises `ValueError` if they do not fit exactly."
+    "How many patches fit into an image; raises `ValueError` if they do not fit exactly."
     size,patch = to_2tuple(img_size),to_2tuple(patch_size)
     if min(patch) < 1: raise ValueError(f"patch_size={patch_size} must be at least 1")
     if min(size) < 1 or size[0]%patch[0] or size[1]%patch[1]:
-        fits = [tuple(max(1, s//p + more)*p for s,p in zip(size, patch)) for more in (0,1)]
-        raise ValueError(f"img_size={img_size} is not a multiple of patch_size={patch_size}: use {fits[0]} or {fits[1]}")
-    return size[0]//patch[0], size[1]//patch[1]
+        smaller = tuple(max(1, s//p)*p for s,p in zip(size, patch))
+        larger = tuple(max(1, s//p + 1)*p for s,p in zip(size, patch))
+        raise ValueError(f"img_size={img_size} is not a multiple of patch_size={patch_size}: "
+                         f"use {smaller} or {larger}")
+    return size[0]//patch[0],size[1]//patch[1]
 
 # %% ../nbs/skeleton/00_patch.ipynb #6ffa77c0
 class PatchEmbed(nn.Module):
-    "Project each patch of an image to a token; optionally put a class token in front and add positions."
+    "Project each patch of an image to a token; optionally with a class token and positions."
     def __init__(self,
-        dim:int,                             # Channels per token
-        img_size:int|tuple[int,int]=224,     # Height and width of the images in pixels
-        patch_size:int|tuple[int,int]=16,    # Height and width of a patch in pixels
-        in_chans:int=3,                      # Channels of the images
+        dim:int,                          # Channels per token
+        img_size:int|tuple[int,int]=224,  # Height and width of the images in pixels
+        patch_size:int|tuple[int,int]=16, # Height and width of a patch in pixels
+        in_chans:int=3,                   # Channels of the images
         *,
-        class_token:bool=False,              # Put a learned token in front of the patches
-        positions:bool=False,                # Add a learned vector to each token, the class token included
+        class_token:bool=False,           # Put a learned token in front of the patches
+        positions:bool=False,             # Add a learned vector to each token, also the class token
     ):
         super().__init__()
         self.img_size,self.patch_size = to_2tuple(img_size),to_2tuple(patch_size)
         self.grid,self.prefix = patch_grid(img_size, patch_size),int(class_token)
         self.dim,self.in_chans = dim,in_chans
         self.proj = nn.Conv2d(in_chans, dim, kernel_size=self.patch_size, stride=self.patch_size)
-        self.class_token = nn.Parameter(trunc_normal_(torch.empty(1, 1, dim), std=0.02)) if class_token else None
+        def table(n): return nn.Parameter(trunc_normal_(torch.empty(1, n, dim), std=0.02))
         n = self.prefix + self.grid[0]*self.grid[1]
-        self.positions = nn.Parameter(trunc_normal_(torch.empty(1, n, dim), std=0.02)) if positions else None
+        self.class_token = table(1) if class_token else None
+        self.positions = table(n) if positions else None
 
     def no_weight_decay(self)->set[str]: # Names of parameters
         "The parameters that weight decay should leave alone."
@@ -54,19 +57,24 @@ class PatchEmbed(nn.Module):
         x:Tensor, # Images, `(b, in_chans, height, width)`
     )->Tensor:    # Tokens, `(b, prefix + h*w, d)`
         "Turn images into tokens; raises `ValueError` for images of another size or channel count."
-        if x.ndim != 4 or x.shape[1:] != (self.in_chans, *self.img_size):
-            raise ValueError(f"x has shape {tuple(x.shape)}, this model takes (b, {self.in_chans}, {self.img_size[0]}, {self.img_size[1]}): "
-                             "build it with other in_chans or img_size, or call set_input_size(img_size)")
+        shape = self.in_chans,*self.img_size
+        if x.ndim != 4 or x.shape[1:] != shape:
+            raise ValueError(f"x has shape {tuple(x.shape)}, this model takes "
+                             f"(b, {', '.join(map(str, shape))}): build it with other in_chans or "
+                             "img_size, or call set_input_size(img_size)")
         x = self.proj(x).flatten(2).transpose(1, 2)
-        if self.class_token is not None: x = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], dim=1)
+        if self.class_token is not None:
+            x = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], dim=1)
         return x if self.positions is None else x + self.positions
 
     def resized(self,
         img_size:int|tuple[int,int], # Height and width of the new images in pixels
     )->'PatchEmbed':                 # A new module with the same weights
-        "The same patches for another image size: positions are interpolated over the grid, the class token's is kept."
+        "The same for another image size: positions are interpolated, the class token's is kept."
         new = deepcopy(self)
         new.img_size,new.grid = to_2tuple(img_size),patch_grid(img_size, self.patch_size)
         if self.positions is not None:
-            new.positions = nn.Parameter(resample_abs_pos_embed(self.positions.detach(), new.grid, self.grid, self.prefix).clone())
+            positions = self.positions.detach()
+            positions = resample_abs_pos_embed(positions, new.grid, self.grid, self.prefix)
+            new.positions = nn.Parameter(positions.clone())
         return new

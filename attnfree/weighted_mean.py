@@ -20,64 +20,90 @@ def dense_mean(
     v:Tensor,            # Values, `(b, n, d)`
     w:Tensor=None,       # Position biases, `(n, n)`; `None`: 0
     visible:Tensor=None, # True where row t may read column t', `(n, n)`; `None`: everywhere
-)->tuple:                # The mean, and the same mean of the absolute values, `(b, n, d)`, in float64
+)->tuple:                # The mean, and the mean of absolute values, `(b, n, d)`, in float64
     "The mean as defined, slow and large, to compare with; and the size of what was summed in it."
     k,v = k.double(),v.double()
     n = k.shape[1]
-    logits = k[:,None] + (torch.zeros(n, n) if w is None else w).double()[None,...,None]
+    w = torch.zeros(n, n) if w is None else w
+    logits = k[:,None] + w.double()[None,...,None]
     if visible is not None: logits = logits.masked_fill(~visible[...,None], -math.inf)
     weights = logits.softmax(dim=2)
     return (weights*v[:,None]).sum(dim=2),(weights*v[:,None].abs()).sum(dim=2)
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #d3f87729
 def row_span(
-    w:Tensor,     # Logarithms of weights, `(..., n, m)`, minus infinity where a row does not see a token
-)->tuple:         # The largest entry of each row, `(..., n, 1)`, and one number: the most by which visible entries of one row differ
-    "What a row of position biases needs: its maximum, and the span that decides about precision; raises `ValueError` if that is above 600, except in a compiled graph."
+    w:Tensor, # Position biases, `(..., rows, columns)`; minus infinity where nothing is read
+)->tuple:     # The largest bias of each row, `(..., rows, 1)`; the largest span, a scalar
+    "The maximum of each row and the largest span of any; one above 600 raises `ValueError`."
     w = w.detach()
     top = w.amax(dim=-1, keepdim=True)
-    span = (top - w.masked_fill(w == -math.inf, math.inf).amin(dim=-1, keepdim=True)).max()
-    if not torch.compiler.is_compiling() and not span.is_meta and span > 600:
-        raise ValueError(f"w: the biases of one row span {span:.0f}, more than the 600 over which the sums are exact: lower the learning rate or add weight decay")
+    bottom = w.masked_fill(w == -math.inf, math.inf).amin(dim=-1, keepdim=True)
+    span = (top - bottom).max()
+    unknown = torch.compiler.is_compiling() or span.is_meta  # a graph cannot raise
+    if not unknown and span > 600:
+        raise ValueError(f"w: the biases of one row span {span:.0f}, more than the 600 over which "
+                         "the sums are exact: lower the learning rate or add weight decay")
     return top,span
 
 def full_precision(
     device:str, # Type of the device, such as 'cuda'
 ):              # Context manager
     "Switch autocast off, where it is on."
-    return torch.autocast(device, enabled=False) if device != 'meta' and torch.is_autocast_enabled(device) else nullcontext() # to enter it takes longer than a small sum
+    # where it is off, to enter `torch.autocast` would take longer than a small sum
+    if device == 'meta' or not torch.is_autocast_enabled(device): return nullcontext()
+    return torch.autocast(device, enabled=False)
+
+def _copied(result, dtype):
+    "A copy of a tensor, or of each tensor of a tuple, in `dtype`."
+    if isinstance(result, tuple): return tuple(_copied(part, dtype) for part in result)
+    return result.to(dtype, copy=True)
 
 def run_in_precision(
-    function,        # Of `tensors`, returns a tuple of tensors
+    function,        # Called as `function(*tensors, **constants)`; returns a tensor or a tuple
     span:Tensor,     # From row_span
     *tensors:Tensor, # In float32 or float64
-)->tuple:            # What `function` returns, in the precision of the first tensor
-    "`function` of `tensors` as they are, or in float64 where the `span` of the biases is above 50; never in half precision."
-    kept,device = tensors[0].dtype,tensors[0].device.type
-    def narrow(*tensors): return tuple(y.clone() for y in function(*tensors))
-    def wide(*tensors): return tuple(y.to(kept, copy=True) for y in function(*(t.double() for t in tensors)))
-    if span.is_meta: return function(*tensors)  # shapes only
+    **constants,     # Passed on as they are, such as a mask or the sides of a window
+):                   # What the function returns, in the precision of the first tensor
+    "A function of tensors, in float64 if `span` is above 50; never in half precision."
+    dtype,device = tensors[0].dtype,tensors[0].device.type
+
+    def narrow(*tensors): return _copied(function(*tensors, **constants), dtype)
+    def wide(*tensors):
+        doubles = [t.double() for t in tensors]
+        return _copied(function(*doubles, **constants), dtype)
+
+    if span.is_meta: return function(*tensors, **constants)  # shapes only
     with full_precision(device):
-        if torch.compiler.is_compiling(): return torch.cond(span > 50, wide, narrow, tuple(t.clone() for t in tensors))  # cond takes no views of one tensor
-        if not span > 50: return function(*tensors)
-        if device == 'mps': raise ValueError(f"w: the biases of one row span {span:.0f}, but this device has no float64: only spans up to 50 are exact here")
-        return tuple(y.to(kept) for y in function(*(t.double() for t in tensors)))
+        if torch.compiler.is_compiling():  # both ways in one graph, which may share no memory
+            return torch.cond(span > 50, wide, narrow, tuple(t.clone() for t in tensors))
+        if not span > 50: return function(*tensors, **constants)
+        if device == 'mps':
+            raise ValueError(f"w: the biases of one row span {span:.0f}, but this device has no "
+                             "float64: only spans up to 50 are exact here")
+        return wide(*tensors)
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #eb46a952
 def prepare_keys_values(
     k:Tensor,                # Keys, `(b, n, d)`
     v:Tensor,                # Values, `(b, n, d)`
     key_padding_mask:Tensor, # `True` where a token is padding, `(b, n)`, or `None`
-)->tuple:                    # Keys and values in float32 or float64, and a factor `(b, n, 1)` that is 0 for padding, or `None`
-    "Make keys and values fit for sums; raises `ValueError` for whole numbers, for shapes that differ, and for a mask of another shape or dtype."
+)->tuple:                    # Both in float32 or 64; a factor `(b, n, 1)`, 0 for padding, or `None`
+    "Make keys and values fit for sums; raises `ValueError` for dtypes or shapes that do not fit."
     for name,t in (('k', k), ('v', v)):
-        if not t.is_floating_point(): raise ValueError(f"{name} has dtype {t.dtype}: give floating-point tokens")
-    if k.shape[:2] != v.shape[:2]: raise ValueError(f"k has shape {tuple(k.shape)} and v {tuple(v.shape)}: they need the same batch and tokens")
-    k,v = (t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in (k, v))
+        if not t.is_floating_point():
+            raise ValueError(f"{name} has dtype {t.dtype}: give floating-point tokens")
+    if k.shape[:2] != v.shape[:2]:
+        raise ValueError(f"k has shape {tuple(k.shape)} and v {tuple(v.shape)}: they need the "
+                         "same batch and tokens")
+    half = torch.float16,torch.bfloat16
+    if k.dtype in half: k = k.float()
+    if v.dtype in half: v = v.float()
     if key_padding_mask is None: return k,v,None
     if key_padding_mask.shape != k.shape[:2] or key_padding_mask.dtype != torch.bool:
-        raise ValueError(f"key_padding_mask of shape {tuple(key_padding_mask.shape)} and dtype {key_padding_mask.dtype} must be bool of shape {tuple(k.shape[:2])}")
-    return k.masked_fill(key_padding_mask[...,None], torch.finfo(k.dtype).min),v,(~key_padding_mask[...,None]).to(k)
+        raise ValueError(f"key_padding_mask of shape {tuple(key_padding_mask.shape)} and dtype "
+                         f"{key_padding_mask.dtype} must be bool of shape {tuple(k.shape[:2])}")
+    padding = key_padding_mask[...,None]
+    return k.masked_fill(padding, torch.finfo(k.dtype).min),v,(~padding).to(k)
 
 def safe_denominator(
     weight:Tensor, # Sums of weights, of any shape
@@ -100,27 +126,31 @@ def running_max(
 # %% ../nbs/mixers/03_weighted_mean.ipynb #3bdafbbd
 def linear_scan(
     x:Tensor,           # Overwritten with the result, `(..., n, d)`
-    gate:Tensor,        # Factors, `(..., n, d)`, the leading axes broadcast to those of `x`; overwritten too
+    gate:Tensor,        # Factors, `(..., n, d)`, which broadcast to those of `x`; overwritten too
     reverse:bool=False, # From the last token to the first
 )->Tensor:              # `x`
-    "In place, token after token: `x[t] += gate[t]*x[t-1]`, or with `reverse` `x[t] += gate[t]*x[t+1]`."
-    n,size = x.shape[-2],min(x.shape[-2], 8)
+    "In place, token by token: `x[t] += gate[t]*x[t-1]`, with `reverse` `x[t] += gate[t]*x[t+1]`."
+    n = x.shape[-2]
+    size = min(n, 8)
     if n % size:
         padding = (0, 0, 0, -n % size)
-        return x.copy_(linear_scan(F.pad(x, padding), F.pad(gate, padding), reverse)[...,:n,:])
-    blocks,gates,order = x.unflatten(-2, (-1, size)),gate.unflatten(-2, (-1, size)),range(size)[::-1 if reverse else 1]
-    for last,this in zip(order, order[1:]):
-        blocks[...,this,:].addcmul_(gates[...,this,:], blocks[...,last,:])
-        gates[...,this,:].mul_(gates[...,last,:])
-    if n > size:
-        linear_scan(blocks[...,order[-1],:], gates[...,order[-1],:], reverse)
-        if reverse: blocks[...,:-1,1:,:].addcmul_(gates[...,:-1,1:,:], blocks[...,1:,:1,:])
-        else: blocks[...,1:,:-1,:].addcmul_(gates[...,1:,:-1,:], blocks[...,:-1,-1:,:])
+        result = linear_scan(F.pad(x, padding), F.pad(gate, padding), reverse)
+        return x.copy_(result[...,:n,:])
+    blocks,gates = x.unflatten(-2, (-1, size)),gate.unflatten(-2, (-1, size))
+    order = range(size)[::-1] if reverse else range(size)
+    for previous,current in zip(order, order[1:]):
+        blocks[...,current,:].addcmul_(gates[...,current,:], blocks[...,previous,:])
+        gates[...,current,:].mul_(gates[...,previous,:])
+    if n == size: return x
+    last = order[-1]
+    linear_scan(blocks[...,last,:], gates[...,last,:], reverse)
+    if reverse: blocks[...,:-1,1:,:].addcmul_(gates[...,:-1,1:,:], blocks[...,1:,:1,:])
+    else: blocks[...,1:,:-1,:].addcmul_(gates[...,1:,:-1,:], blocks[...,:-1,-1:,:])
     return x
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #bcfb6b06
 def _units(k, v, keep):
-    "Running maxima with the first one twice, `(..., n+1, d)`, and `exp(k - R)` times values and ones, `(2, ..., n, d)`."
+    "Running maxima R, the first one twice, `(..., n+1, d)`; `exp(k-R)*(v, 1)`, `(2, ..., n, d)`."
     R = running_max(k)
     x = k.new_empty(2, *k.shape)
     torch.sub(k, R, out=x[1]).exp_()
@@ -140,7 +170,8 @@ class _PrefixMean(torch.autograd.Function):
     @staticmethod
     def forward(ctx, k, v, keep):
         R,x = _units(k, v, keep)
-        total,weight = linear_scan(x, (R[...,:-1,:] - R[...,1:,:]).exp_())
+        gate = (R[...,:-1,:] - R[...,1:,:]).exp_()
+        total,weight = linear_scan(x, gate)
         weight = safe_denominator(weight, keep)
         mean = total/weight
         ctx.save_for_backward(k, v, keep, mean, weight)
@@ -152,7 +183,8 @@ class _PrefixMean(torch.autograd.Function):
         R,z = running_max(k),_towards_sums(grad, mean, weight)
         gate = torch.zeros_like(k)
         gate[...,:-1,:] = (R[...,:-1,:] - R[...,1:,:]).exp_()
-        e = (k - R).exp_() if keep is None else (k - R).exp_().mul_(keep)
+        e = (k - R).exp_()
+        if keep is not None: e *= keep
         dv,dk = linear_scan(z, gate, reverse=True).mul_(e)
         return torch.addcmul(dk, dv, v),dv,None
 
@@ -162,11 +194,12 @@ def plain_mean(
     *,
     causal:bool=False,            # Each token reads only itself and what came before
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
-)->Tensor:                        # `(b, n, d)`, or if not causal `(b, 1, d)`: the same for all tokens
+)->Tensor:                        # `(b, n, d)`; if not causal `(b, 1, d)`, the same for all tokens
     "The mean of `v`, weighted by `exp(k)` (the mean in Zhai et al. 2021, Eq. 5)."
-    wanted = v.dtype
+    dtype = v.dtype
     k,v,keep = prepare_keys_values(k, v, key_padding_mask)
-    if causal: return _PrefixMean.apply(k, v, keep).to(wanted)
+    if causal: return _PrefixMean.apply(k, v, keep).to(dtype)
     e = (k - k.detach().amax(dim=1, keepdim=True)).exp()
     if keep is not None: e = e*keep
-    return ((e*v).sum(dim=1, keepdim=True)/safe_denominator(e.sum(dim=1, keepdim=True), keep)).to(wanted)
+    total,weight = (e*v).sum(dim=1, keepdim=True),e.sum(dim=1, keepdim=True)
+    return (total/safe_denominator(weight, keep)).to(dtype)

@@ -55,7 +55,7 @@ def _by_matmul(ev, e, p, p_far, before, after):
     y = (matrix @ x).view(heads, h, w, b, channels + 1).permute(3, 1, 2, 0, 4)
     return y[...,:-1].flatten(-2),y[...,-1]
 
-def _over_window(k, v, w, top, keep, before, after):
+def _over_window(k, v, w, top, *, keep, before, after):
     "The mean over the window alone, written out, `(b, h, w, heads, c, s, s)`."
     padding = (0, 0, before[1], after[1], before[0], after[0])
     sizes = [first+1+last for first,last in zip(before, after)]
@@ -67,9 +67,9 @@ def _over_window(k, v, w, top, keep, before, after):
     e = (keys - keys.amax(dim=-1, keepdim=True).detach()).exp()*(w - top).exp()*inside
     values = windows(v).unflatten(3, (len(w), -1))
     weight = safe_denominator(e.sum(dim=-1), keep)
-    return ((e[...,None,:]*values).sum(dim=-1)/weight[...,None]).flatten(3),
+    return ((e[...,None,:]*values).sum(dim=-1)/weight[...,None]).flatten(3)
 
-def _over_grid(k, v, w, top, keep, before, after, outside, matmul):
+def _over_grid(k, v, w, top, *, keep, before, after, outside, matmul):
     "The mean over all tokens; with `outside` some are beyond the window and have bias 0."
     e = (k - k.detach().amax(dim=(1,2), keepdim=True)).exp()
     if keep is not None: e = e*keep.to(e)
@@ -78,7 +78,7 @@ def _over_grid(k, v, w, top, keep, before, after, outside, matmul):
     ev = e.repeat_interleave(v.shape[-1]//heads, dim=-1)*v
     total,weight = (_by_matmul if matmul else _by_convolution)(ev, e, p, p_far, before, after)
     weight = safe_denominator(weight, keep)[...,None]
-    return (total.unflatten(-1, (heads, -1))/weight).flatten(-2),
+    return (total.unflatten(-1, (heads, -1))/weight).flatten(-2)
 
 def conv_mean(
     k:Tensor,                     # Keys, `(b, h*w, heads)`
@@ -103,16 +103,16 @@ def conv_mean(
     before,after = ([min(side, size-1) for size in grid] for side in (s//2, s-1-s//2))
     rows,columns = (slice(s//2-first, s//2+last+1) for first,last in zip(before, after))
     w = w.to(k)[:,rows,columns]
+    constants,flat = dict(keep=keep, before=before, after=after),w.flatten(1)
     if not connect:
-        top,span = row_span(w.flatten(1))
-        def mean(*tensors): return _over_window(*tensors, keep, before, after)
-        tensors = k,v,w.flatten(1),top
+        top,span = row_span(flat)
+        mean = run_in_precision(_over_window, span, k, v, flat, top, **constants)
     else:
         outside = any(size-1 > min(sides) for size,sides in zip(grid, zip(before, after)))
-        top,span = row_span(F.pad(w.flatten(1), (0, 1)) if outside else w.flatten(1))
-        def mean(*tensors): return _over_grid(*tensors, keep, before, after, outside, matmul)
-        tensors = k,v,w,top
-    return run_in_precision(mean, span, *tensors)[0].flatten(1, 2).to(dtype)
+        top,span = row_span(F.pad(flat, (0, 1)) if outside else flat)
+        constants |= dict(outside=outside, matmul=matmul)
+        mean = run_in_precision(_over_grid, span, k, v, w, top, **constants)
+    return mean.flatten(1, 2).to(dtype)
 
 # %% ../../nbs/mixers/aft/01_conv.ipynb #1a0b142f
 def kernel_entropy_loss(

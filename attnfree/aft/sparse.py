@@ -65,8 +65,8 @@ def index_mean(
             others = _look_up(_sum_of_others(t.unflatten(1, grid)).flatten(1, 2), index, inside)
             return torch.where((p < p_far) & inside[...,None], others*p_far + chosen*p, raised)
         ev = e.repeat_interleave(v.shape[-1]//heads, dim=-1)*v
-        return (weighted_sum(ev)/safe_denominator(weighted_sum(e), keep)).flatten(-2),
-    return run_in_precision(mean, span, k, v, logits, top)[0].to(dtype)
+        return (weighted_sum(ev)/safe_denominator(weighted_sum(e), keep)).flatten(-2)
+    return run_in_precision(mean, span, k, v, logits, top).to(dtype)
 
 class AFTConvGumbel(AFTConv):
     "AFT-conv with one offset per head, sampled in training (Zhai et al. 2021, Eq. 10)."

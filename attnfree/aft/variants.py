@@ -197,9 +197,9 @@ class AFTFull(_AFT):
         "The mean for one row of biases, `(1, n)`."
         def sums(k, v, w, top):
             e = (k - k.amax(dim=1, keepdim=True)).exp()*(w - top).exp()[...,None]
-            return (e*v).sum(dim=1)/e.sum(dim=1),
+            return (e*v).sum(dim=1)/e.sum(dim=1)
         top,span = row_span(row)
-        return run_in_precision(sums, span, keys, values, row, top)[0]
+        return run_in_precision(sums, span, keys, values, row, top)
 
     def spatial_weights(self)->Tensor: # `(1, n, n)`, prefix first; row t is what token t reads with
         "By how much the position biases change the weights, `exp(w) - 1`."
@@ -268,13 +268,13 @@ class _Windowed:
         if far: w = F.pad(w, (1, 0))                  # these have bias 0
         top,span = row_span(w)
         tensors = keys[:,-near:],values[:,-near:],w,top,*(earlier if far else ())
-        mean, = run_in_precision(self._window_sums, span, *tensors)
+        mean = run_in_precision(self._window_mean, span, *tensors)
         if position >= left: earlier = add_token(earlier, keys[:,0], values[:,0])
         state = WindowState(state.seen+1, keys[:,1:], values[:,1:], earlier)
         return self._finish(q, mean.to(v.dtype), v),state
 
     @staticmethod
-    def _window_sums(keys, values, w, top, *earlier):
+    def _window_mean(keys, values, w, top, *earlier):
         "The mean over the tokens in the window and, with their sums, those before it."
         p,largest = (w - top).exp().T,keys.amax(dim=1)
         if len(w) > 1: p = p.repeat_interleave(keys.shape[-1]//len(w), dim=1)
@@ -284,7 +284,7 @@ class _Windowed:
         if earlier:
             scale = (earlier[0] - largest).exp()*p[0]
             total,weight = total + scale*earlier[1],weight + scale*earlier[2]
-        return total/weight,
+        return total/weight
 
 # %% ../../nbs/mixers/aft/00_variants.ipynb #a920ba9c
 class AFTLocal(_Windowed, AFTFull):
