@@ -24,14 +24,19 @@ class Penalty(Callback):
         self.penalty,self.weight,self.context = penalty,weight,ExitStack()
 
     def before_fit(self):
-        "Begin to collect; raises `ValueError` if no part of the network has such a penalty."
+        "Raise `ValueError` if no part of the network has such a penalty."
+        with collect_penalty(bare_model(self.model), self.penalty): pass
+
+    def before_batch(self):
+        "Begin to collect, in training only; what an interrupted batch left is forgotten."
         self.context.close()
+        if not self.training: return
         self.value = self.context.enter_context(collect_penalty(bare_model(self.model), self.penalty))
 
     def after_loss(self):
         "Add the penalty to the loss that is differentiated, not to the one that is reported."
         if self.training: self.learn.loss_grad = self.loss_grad + self.weight*self.value()
 
-    def after_fit(self):
+    def after_batch(self):
         "Stop collecting, and forget what was kept."
         self.context.close()

@@ -1,4 +1,2 @@
-"Attention scores that are reused (LaViT, Zhang et al. 2024): the layer, a pyramid of it, and the same in timm's networks."
+"Attention scores that are reused (LaViT, Zhang et al. 2024): the layer. `pyramid` and `plugin` are imported by their own names."
 from attnfree.less_attention.layer import *
-from attnfree.less_attention.pyramid import *
-from attnfree.less_attention.plugin import *

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ScoreFactors', 'dense_scores', 'transform_scores', 'read_values', 'ScoredAttention', 'LessAttention',
-           'diagonality_loss', 'collect_scores', 'map_similarity']
+           'diagonality_loss', 'scored_layers', 'collect_scores', 'map_similarity']
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #e563090a
 from contextlib import contextmanager
@@ -14,14 +14,13 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from ..attention import Attention
-from ..mixer import check_tokens,count_tokens,resample_tokens
+from ..mixer import check_tokens,count_heads,count_tokens,resample_tokens
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #add32f83
 class ScoreFactors(NamedTuple):
     "Scores as a product that is not written out: `q k^T + bias`."
-    q:Tensor    # Queries, the scale included, `(b, heads, n, d_head)`
-    k:Tensor    # Keys, `(b, heads, n, d_head)`
+    q:Tensor    # Queries, the scale included, `(b, heads, n, c)`
+    k:Tensor    # Keys, `(b, heads, n, c)`
     bias:Tensor # The same for all images, `(n, n)` or `(heads, n, n)`; `None`: nothing
 
 def dense_scores(
@@ -32,174 +31,261 @@ def dense_scores(
     product = scores.q @ scores.k.mT
     return product if scores.bias is None else product + scores.bias
 
+def _transform_factors(scores, theta, psi, theta_bias, psi_bias):
+    "Scores as a product: queries and keys are mixed, and the bias is transformed as scores are."
+    if scores.bias is None:  # what the transformation makes of zeros
+        bias = psi.sum(dim=-1)[...,None]*theta_bias[...,None,:] + psi_bias[...,None]
+    else: bias = transform_scores(scores.bias, theta, psi, theta_bias, psi_bias)
+    return ScoreFactors(psi @ scores.q, theta @ scores.k, bias)
+
 def transform_scores(
     scores:Tensor|ScoreFactors, # Scores of the layer before, `(b, heads, n, n)` or as a product
-    theta:Tensor,               # Mixes the tokens that are read: `(n, n)` for all heads, or `(heads, n, n)`
-    psi:Tensor,                 # Mixes the tokens that read, likewise
+    theta:Tensor,               # Mixes the keys' tokens, `(n, n)` or per head `(heads, n, n)`
+    psi:Tensor,                 # Mixes the queries' tokens, likewise
     theta_bias:Tensor,          # `(n,)` or `(heads, n)`
     psi_bias:Tensor,            # `(n,)` or `(heads, n)`
 )->Tensor|ScoreFactors:         # New scores, in the same form
-    "`Psi(Theta(A)^T)^T` with two linear maps over tokens (LaViT poster, the equation of less attention)."
+    "`Psi(Theta(A)^T)^T` with two linear maps over tokens (LaViT poster, less attention)."
     if isinstance(scores, ScoreFactors):
-        if scores.bias is None: bias = psi.sum(dim=-1)[...,None]*theta_bias[...,None,:] + psi_bias[...,None] # what the transformation makes of zeros
-        else: bias = transform_scores(scores.bias, theta, psi, theta_bias, psi_bias)
-        return ScoreFactors(psi @ scores.q, theta @ scores.k, bias)
+        return _transform_factors(scores, theta, psi, theta_bias, psi_bias)
     return psi @ (scores @ theta.mT + theta_bias[...,None,:]) + psi_bias[...,None]
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #6ac7675d
 def read_values(
-    scores:Tensor|ScoreFactors, # Scores before the softmax, `(b, heads, n, n)`, or `(b, 1, n, n)` for one map that all heads share
+    scores:Tensor|ScoreFactors, # Before the softmax, `(b, heads, n, n)`, or `(b, 1, n, n)` for all
     v:Tensor,                   # Values, `(b, n, d)`; head h owns the h-th group of channels
-    mask:Tensor=None,           # Added to the scores before the softmax, broadcastable to `(b, heads, n, n)`
+    mask:Tensor=None,           # Added before the softmax, broadcastable to `(b, heads, n, n)`
     drop:float=0,               # Dropout on the attention weights
 )->Tensor:                      # Mixed tokens, `(b, n, d)`
     "`softmax(A) V`: every token reads the values of all tokens, by its row of the scores."
     heads = (scores if isinstance(scores, Tensor) else scores.q).shape[1]
     v = v.unflatten(-1, (heads, -1)).transpose(1, 2)
     if isinstance(scores, ScoreFactors):
+        q,k = scores.q.to(v.dtype),scores.k.to(v.dtype)
         added = [bias.to(v.dtype) for bias in (scores.bias, mask) if bias is not None]
-        y = F.scaled_dot_product_attention(scores.q.to(v.dtype), scores.k.to(v.dtype), v, attn_mask=sum(added) if added else None, dropout_p=drop, scale=1.)
+        bias = sum(added) if added else None
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop, scale=1.)
     else:
         maps = (scores if mask is None else scores + mask).softmax(dim=-1)
         y = F.dropout(maps, drop).to(v.dtype) @ v
     return y.transpose(1, 2).flatten(2)
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #11d1b7b3
-class ScoredAttention(Attention):
-    "Multi-head self-attention that hands on its scores before the softmax (LaViT poster, the equation of vanilla attention)."
-    factored:bool = None # Hand on scores as a product; `None`: where that is less work
+class ScoredAttention(nn.Module):
+    "Multi-head self-attention that passes on its scores before the softmax (LaViT poster)."
+    compares = True      # it computes its scores from the tokens
+    factored:bool = None # Pass on scores as a product; `None`: where that is less work
 
     def __init__(self,
         dim:int,             # Channels per token
         grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no place on the grid
+        prefix:int=0,        # Tokens in front that have no position on the grid
         causal:bool=False,   # Not possible
         heads:int=None,      # Heads, a divisor of `dim`; `None`: one for every 64 channels
         drop:float=0,        # Dropout on the attention weights
     ):
-        if causal: raise ValueError("causal=True is not possible: the layers that transform scores mix all tokens. Use Attention for sequences")
-        super().__init__(dim, grid, prefix=prefix, heads=heads, drop=drop)
+        super().__init__()
+        if causal:
+            raise ValueError("causal=True is not possible: the layers that transform scores mix "
+                             "all tokens. Use Attention for sequences")
+        count_tokens(grid, prefix)
+        self.grid,self.prefix = tuple(grid),prefix
+        self.heads,self.drop = count_heads(dim, heads),drop
+        self.qkv,self.out = nn.Linear(dim, 3*dim),nn.Linear(dim, dim)
+
+    def _passes_product(self, n, channels):
+        "Whether scores of `n` tokens are passed on as a product."
+        return n > 2*channels if self.factored is None else self.factored
 
     def forward(self,
         x:Tensor,               # Tokens, `(b, n, d)`
-        added:Tensor=None,      # Added to the scores and handed on with them, broadcastable to `(b, heads, n, n)`
+        added:Tensor=None,      # Added to the scores, broadcastable to `(b, heads, n, n)`
         *,
-        mask:Tensor=None,       # Added before the softmax only, broadcastable to `(b, heads, n, n)`
+        mask:Tensor=None,       # Added before the softmax only, broadcastable likewise
         need_scores:bool=True,  # `False`: return `None` for the scores
-    )->tuple[Tensor,Tensor|ScoreFactors]: # Mixed tokens, `(b, n, d)`, and scores, `(b, heads, n, n)` or as a product
+    )->tuple[Tensor,Tensor|ScoreFactors]: # Tokens, `(b, n, d)`, and scores in the form that is less
         "Compare all tokens; every token reads by its row of the scores."
         check_tokens(x, self.grid, self.prefix)
         q,k,v = self.qkv(x).chunk(3, dim=-1)
-        q,k = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q * (q.shape[-1]//self.heads)**-0.5, k))
+        channels = q.shape[-1]//self.heads
+        q,k = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q*channels**-0.5, k))
         scores = ScoreFactors(q, k, added)
-        factored = q.shape[2] > 2*q.shape[3] if self.factored is None else self.factored
-        if need_scores and (added is not None or not factored): scores = dense_scores(scores)
-        return self.out(read_values(scores, v, mask, self.drop if self.training else 0.)),scores if need_scores else None
+        if need_scores and (added is not None or not self._passes_product(q.shape[2], channels)):
+            scores = dense_scores(scores)
+        y = self.out(read_values(scores, v, mask, self.drop if self.training else 0.))
+        return y,scores if need_scores else None
+
+    def resized(self,
+        grid:tuple[int,...],  # Token grid of the new layer
+    )->'ScoredAttention':     # A new layer with the same weights
+        "The same layer for another grid."
+        count_tokens(grid, self.prefix)
+        new = deepcopy(self)
+        new.grid = tuple(grid)
+        return new
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #8356fb93
+def _score_shape(scores):
+    "The shape `(b, heads, n, n)` of scores in either form."
+    if isinstance(scores, Tensor): return tuple(scores.shape)
+    return *scores.q.shape[:3],scores.k.shape[2]
+
 class LessAttention(nn.Module):
-    "Read the values by transformed scores of an earlier layer (LaViT poster, the equations of less attention)."
+    "Read the values by transformed scores of an earlier layer (LaViT poster, less attention)."
+    compares = False              # it transforms the scores that it is given
+    penalty_name = 'diagonality'
+    _keeps,_kept = False,None     # whether scores are kept for the penalty, and the last ones
+
     def __init__(self,
         dim:int,             # Channels per token
         grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no place on the grid
+        prefix:int=0,        # Tokens in front that have no position on the grid
         causal:bool=False,   # Not possible
-        heads:int=None,      # Heads of the scores, a divisor of `dim`; `None`: one for every 64 channels
-        share:str='heads',   # 'heads': one pair of maps for all heads; 'none': a pair per head; 'map': one pair for the scores' mean over heads
+        heads:int=None,      # Heads of the scores; `None`: one for every 64 channels
+        share:str='heads',   # Pairs of maps: 'heads': one, 'none': one each, 'map': for the mean
         drop:float=0,        # Dropout on the attention weights
     ):
         super().__init__()
-        if causal: raise ValueError("causal=True is not possible: less attention mixes scores over all tokens. Use Attention for sequences")
-        heads = max(1, dim//64) if heads is None else heads
-        if heads < 1 or dim % heads: raise ValueError(f"heads={heads} must divide dim={dim}")
-        if share not in ('heads', 'none', 'map'): raise ValueError(f"share={share!r} must be 'heads', 'none' or 'map'")
-        self.grid,self.prefix,self.heads,self.share,self.drop = tuple(grid),prefix,heads,share,drop
-        n,pairs = count_tokens(grid, prefix),(heads,) if share == 'none' else ()
+        if causal:
+            raise ValueError("causal=True is not possible: less attention mixes scores over all "
+                             "tokens. Use Attention for sequences")
+        if share not in ('heads', 'none', 'map'):
+            raise ValueError(f"share={share!r} must be 'heads', 'none' or 'map'")
+        n,heads = count_tokens(grid, prefix),count_heads(dim, heads)
+        self.grid,self.prefix,self.heads = tuple(grid),prefix,heads
+        self.share,self.drop = share,drop
+        pairs = (heads,) if share == 'none' else ()
         self.value,self.out = nn.Linear(dim, dim),nn.Linear(dim, dim)
-        self.theta,self.psi = (nn.Parameter(torch.eye(n).expand(*pairs, n, n).clone()) for _ in range(2))
-        self.theta_bias,self.psi_bias = (nn.Parameter(torch.zeros(*pairs, n)) for _ in range(2))
+        def identity(): return nn.Parameter(torch.eye(n).expand(*pairs, n, n).clone())
+        def zeros(): return nn.Parameter(torch.zeros(*pairs, n))
+        self.theta,self.psi = identity(),identity()
+        self.theta_bias,self.psi_bias = zeros(),zeros()
 
     def _check(self, scores):
         "Raise `ValueError` unless `scores` are such as this layer transforms."
+        if scores is None:
+            raise ValueError("scores=None, but less attention transforms the scores of an earlier "
+                             "layer: the first layer must be ScoredAttention")
+        _,heads,queries,keys = _score_shape(scores)
         n = self.theta.shape[-1]
-        size = None if scores is None else tuple(scores.shape) if isinstance(scores, Tensor) else (*scores.q.shape[:3], scores.k.shape[2])
-        if scores is None: raise ValueError("scores=None, but less attention transforms the scores of an earlier layer: the first layer must be ScoredAttention")
-        if size[2:] != (n, n): raise ValueError(f"scores are of {size[2]} x {size[3]} tokens, but the layer's maps are of {n} x {n} (grid={self.grid}, prefix={self.prefix}): use resized(grid)")
-        if self.share != 'map' and size[1] != self.heads: raise ValueError(f"scores have {size[1]} heads, but the layer has heads={self.heads}: use as many in both, or share='map'")
+        if (queries, keys) != (n, n):
+            raise ValueError(f"scores are of {queries} x {keys} tokens, but the layer's maps are "
+                             f"of {n} x {n} (grid={self.grid}, prefix={self.prefix}): "
+                             "use resized(grid)")
+        if self.share != 'map' and heads != self.heads:
+            raise ValueError(f"scores have {heads} heads, but the layer has heads={self.heads}: "
+                             "use as many in both, or share='map'")
 
     def forward(self,
-        x:Tensor,            # Tokens, `(b, n, d)`
-        scores:Tensor|ScoreFactors, # Scores of the layer before, `(b, heads, n, n)` or as a product
+        x:Tensor,                   # Tokens, `(b, n, d)`
+        scores:Tensor|ScoreFactors, # Scores of the layer before, `(b, heads, n, n)` or a product
         *,
-        mask:Tensor=None,    # Added before the softmax and not handed on, broadcastable to `(b, heads, n, n)`
-    )->tuple[Tensor,Tensor|ScoreFactors]: # Mixed tokens, `(b, n, d)`, and new scores in the same form; with share='map' always `(b, 1, n, n)`
-        "Transform the scores; every token reads by its row of them. Raises `ValueError` for scores of another size."
+        mask:Tensor=None,           # Added before the softmax, broadcastable to `(b, heads, n, n)`
+    )->tuple[Tensor,Tensor|ScoreFactors]: # Tokens, `(b, n, d)`; new scores, by 'map' `(b, 1, n, n)`
+        "Transform the scores; every token reads by its row. Raises `ValueError` for another size."
         self._check(scores)
         if self.share == 'map': scores = dense_scores(scores).mean(dim=1, keepdim=True)
         scores = transform_scores(scores, self.theta, self.psi, self.theta_bias, self.psi_bias)
-        return self.out(read_values(scores, self.value(x), mask, self.drop if self.training else 0.)),scores
+        if self._keeps and self.training: self._kept = scores
+        y = read_values(scores, self.value(x), mask, self.drop if self.training else 0.)
+        return self.out(y),scores
+
+    def keep_for_penalty(self,
+        keep:bool, # Whether to keep the scores of each pass in training mode
+    )->None:
+        "Begin or stop to keep scores; either way those that were kept are forgotten."
+        self._keeps,self._kept = keep,None
+
+    def penalty(self)->Tensor: # A scalar
+        "The `diagonality_loss` of the last pass in training mode; `ValueError` if none was kept."
+        if self._kept is None:
+            raise ValueError("no scores were kept: run a pass in training mode first, within "
+                             "collect_penalty(model, 'diagonality')")
+        return diagonality_loss(dense_scores(self._kept))
+
+    def __getstate__(self):
+        "What copies and files hold: no kept scores."
+        return self.__dict__ | dict(_keeps=False, _kept=None)
 
     def no_weight_decay(self)->set[str]: # Names as in `named_parameters`
-        "The maps over tokens: they begin as the identity, and decay would pull all scores towards zero."
+        "The maps over tokens: they begin as the identity; decay would pull scores towards zero."
         return {'theta', 'psi', 'theta_bias', 'psi_bias'}
 
     def resized(self,
         grid:tuple[int,...], # Token grid of the new layer
     )->'LessAttention':      # A new layer with the learned weights on that grid
-        "The same layer for another grid: what the maps add to the identity is interpolated over both tokens, `(h, w, h, w)`."
+        "The same layer for another grid: what maps add to the identity is interpolated."
+        n = count_tokens(grid, self.prefix)
         new = deepcopy(self)
-        new.grid,n = tuple(grid),count_tokens(grid, self.prefix)
+        new.grid = tuple(grid)
         for name in ('theta', 'psi'):
-            old = getattr(self, name).detach()
-            learned = old - torch.eye(old.shape[-1]).to(old)
-            for axis,sums in ((-2, False), (-1, True)): learned = resample_tokens(learned, axis, self.grid, grid, self.prefix, sums=sums)
-            bias = resample_tokens(getattr(self, f'{name}_bias'), -1, self.grid, grid, self.prefix)
-            setattr(new, name, nn.Parameter(learned + torch.eye(n).to(old), getattr(self, name).requires_grad))
-            setattr(new, f'{name}_bias', nn.Parameter(bias, getattr(self, f'{name}_bias').requires_grad))
+            old,old_bias = getattr(self, name),getattr(self, f'{name}_bias')
+            learned = old.detach() - torch.eye(old.shape[-1]).to(old)
+            learned = resample_tokens(learned, -2, self.grid, grid, self.prefix)
+            learned = resample_tokens(learned, -1, self.grid, grid, self.prefix, sums=True)
+            bias = resample_tokens(old_bias, -1, self.grid, grid, self.prefix)
+            weight = learned + torch.eye(n).to(old)
+            setattr(new, name, nn.Parameter(weight, old.requires_grad))
+            setattr(new, f'{name}_bias', nn.Parameter(bias, old_bias.requires_grad))
         return new
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #a6249a6b
 def diagonality_loss(
     scores:Tensor,      # Scores of a layer before the softmax, `(b, heads, n, n)`
-    form:str='hinge',   # 'hinge', bounded, on the softmax of the rows; 'printed', the poster's, on raw scores and summed
+    form:str='hinge',   # 'hinge', bounded, on softmax rows; 'printed', the poster's, on raw scores
     weight:float=1,     # Factor of the loss, not negative
 )->Tensor:              # One number, the mean over images and heads
-    "How far an attention map is from being symmetric and from having a diagonal that stands out (LaViT poster, L_DP)."
-    if form not in ('hinge', 'printed'): raise ValueError(f"form={form!r} must be 'hinge' or 'printed'")
+    "How far an attention map is from symmetric, with a strong diagonal (LaViT poster, L_DP)."
+    if form not in ('hinge', 'printed'):
+        raise ValueError(f"form={form!r} must be 'hinge' or 'printed'")
     if weight < 0: raise ValueError(f"weight={weight} must not be negative")
     n = scores.shape[-1]
     maps = scores.softmax(dim=-1) if form == 'hinge' else scores
-    unequal,own = (maps - maps.mT).abs(),maps.diagonal(dim1=-2, dim2=-1)
-    others = maps.sum(dim=-1) - own
-    if form == 'printed': return weight*(unequal.sum(dim=(-2,-1)) + ((n-1)*own - others).sum(dim=-1)).mean()
-    return weight*(unequal.mean() + F.relu(others/max(1, n-1) - own).mean())
+    unequal,diagonal = (maps - maps.mT).abs(),maps.diagonal(dim1=-2, dim2=-1)
+    others = maps.sum(dim=-1) - diagonal
+    if form == 'printed':
+        stands_out = ((n-1)*diagonal - others).sum(dim=-1)
+        return weight*(unequal.sum(dim=(-2,-1)) + stands_out).mean()
+    return weight*(unequal.mean() + F.relu(others/max(1, n-1) - diagonal).mean())
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #217dbb52
+def scored_layers(
+    model:nn.Module, # Any network
+)->dict:             # From the name of a layer in the network to the layer
+    "The layers with scores, in order: those that say by `compares` whether they compare tokens."
+    return {name: part for name,part in model.named_modules() if hasattr(part, 'compares')}
+
 @contextmanager
 def collect_scores(
-    model:nn.Module,                            # Any network with such layers
-    kinds:tuple=(ScoredAttention,LessAttention), # Classes of the layers to collect from
-):                                              # For `with`: a dictionary from the layer's name to its last scores, `(b, heads, n, n)`, with gradients
-    "The scores of all layers of `model`, as it is called inside of `with`."
+    model:nn.Module,       # Any network with such layers
+    kinds:tuple=nn.Module, # Classes of the layers to collect from; all by default
+):                         # For `with`: from a layer's name to its last scores, `(b, heads, n, n)`
+    "The scores, with gradients, of all layers of `model` as it is called within `with`."
     scores,handles = {},[]
     def ask(layer, given, named): return given,named | dict(need_scores=True)
-    def keep(name): return lambda layer, given, output: scores.__setitem__(name, dense_scores(output[1]))
-    for name,layer in model.named_modules():
-        if isinstance(layer, kinds):
-            if isinstance(layer, ScoredAttention): handles.append(layer.register_forward_pre_hook(ask, with_kwargs=True))
-            handles.append(layer.register_forward_hook(keep(name)))
+    def keep(name):
+        def hook(layer, given, output): scores[name] = dense_scores(output[1])
+        return hook
+    for name,layer in scored_layers(model).items():
+        if not isinstance(layer, kinds): continue
+        if layer.compares:
+            handles.append(layer.register_forward_pre_hook(ask, with_kwargs=True))
+        handles.append(layer.register_forward_hook(keep(name)))
     try: yield scores
     finally:
         for handle in handles: handle.remove()
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #5c83b7c0
 def map_similarity(
-    scores:list[Tensor], # Scores of layers with equally many tokens, each `(b, heads, n, n)`; a layer with one head counts for all heads
+    scores:list[Tensor], # Of layers with equally many tokens, `(b, heads, n, n)` or `(b, 1, n, n)`
 )->Tensor:               # `(layers, layers)`, ones on the diagonal
     "Cosine similarity of the attention maps of every two layers, the mean over images and heads."
-    sizes = [tuple(s.shape[-2:]) for s in scores]
-    if len({*sizes}) > 1: raise ValueError(f"scores are of different numbers of tokens, {' and '.join(map(str, {*sizes}))}: compare the layers of one stage")
+    sizes = {tuple(s.shape[-2:]) for s in scores}
+    if len(sizes) > 1:
+        raise ValueError(f"scores are of different numbers of tokens, "
+                         f"{' and '.join(map(str, sizes))}: compare the layers of one stage")
     maps = [F.normalize(s.softmax(dim=-1).flatten(2), dim=-1) for s in scores]
-    return torch.stack([torch.stack([(a*b).sum(dim=-1).mean() for b in maps]) for a in maps])
+    def cosine(a, b): return (a*b).sum(dim=-1).mean()
+    return torch.stack([torch.stack([cosine(a, b) for b in maps]) for a in maps])

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import nn,Tensor
 from torch.utils.checkpoint import checkpoint
-from timm.layers import trunc_normal_
-from ..backbone import Backbone,init_linear
-from ..block import MixerBlock
-from ..mixer import check_tokens,count_tokens,resample_tokens
+from timm.layers import DropPath,trunc_normal_
+from ..backbone import Backbone,init_layers
+from ..block import MixerBlock,channel_ff
+from ..mixer import check_tokens,count_heads,count_tokens,resample_tokens
 from .layer import LessAttention,ScoreFactors,ScoredAttention,dense_scores
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #4c7023ee
@@ -27,16 +27,16 @@ class SpatialReductionAttention(nn.Module):
         dim:int,             # Channels per token
         grid:tuple[int,...], # Token grid, `(h, w)`
         *,
-        prefix:int=0,        # Not possible: all tokens must have a place on the grid
+        prefix:int=0,        # Not possible: all tokens must have a position on the grid
         causal:bool=False,   # Not possible
         heads:int=None,      # Heads, a divisor of `dim`; `None`: one for every 64 channels
-        reduction:int=2,     # Side of the squares that are merged to one key; divides height and width
+        reduction:int=2,     # Side of the squares that become one key; divides height and width
     ):
         super().__init__()
-        heads = max(1, dim//64) if heads is None else heads
-        if prefix or causal: raise ValueError(f"prefix={prefix}, causal={causal}: keys merged over squares need an image grid without tokens in front, and look at all of it")
-        if heads < 1 or dim % heads: raise ValueError(f"heads={heads} must divide dim={dim}")
-        self.heads,self.reduction = heads,reduction
+        if prefix or causal:
+            raise ValueError(f"prefix={prefix}, causal={causal}: keys merged over squares need an "
+                             "image grid without tokens in front, and look at all of it")
+        self.heads,self.reduction = count_heads(dim, heads),reduction
         self._set(grid)
         self.q,self.kv,self.out = nn.Linear(dim, dim),nn.Linear(dim, 2*dim),nn.Linear(dim, dim)
         self.reduce,self.norm = nn.Conv2d(dim, dim, reduction, reduction),nn.LayerNorm(dim)
@@ -44,7 +44,9 @@ class SpatialReductionAttention(nn.Module):
     def _set(self, grid):
         "Take a grid, or raise `ValueError` if squares do not tile it."
         count_tokens(grid)
-        if len(grid) != 2 or any(side % self.reduction for side in grid): raise ValueError(f"grid={tuple(grid)} cannot be cut into squares of reduction={self.reduction}: both sides must be multiples of it")
+        if len(grid) != 2 or any(side % self.reduction for side in grid):
+            raise ValueError(f"grid={tuple(grid)} cannot be cut into squares of "
+                             f"reduction={self.reduction}: both sides must be multiples of it")
         self.grid = tuple(grid)
 
     def forward(self,
@@ -52,8 +54,10 @@ class SpatialReductionAttention(nn.Module):
     )->Tensor:    # Tokens, `(b, n, d)`
         "Every token reads the merged tokens."
         check_tokens(x, self.grid)
-        merged = self.norm(self.reduce(x.transpose(1, 2).unflatten(2, self.grid)).flatten(2).transpose(1, 2))
-        q,k,v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (self.q(x), *self.kv(merged).chunk(2, dim=-1)))
+        image = x.transpose(1, 2).unflatten(2, self.grid)
+        merged = self.norm(self.reduce(image).flatten(2).transpose(1, 2))
+        parts = (self.q(x), *self.kv(merged).chunk(2, dim=-1))
+        q,k,v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
     def resized(self,
@@ -65,32 +69,39 @@ class SpatialReductionAttention(nn.Module):
         return new
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #c1cd669b
-_MERGES = {'grid': 'b heads (y p x q) (Y r X s) -> b heads (y x) (Y X) (p q r s)', 'rows': 'b heads (i p q) (j r s) -> b heads i j (p q r s)'}
+_MERGES = {'grid': 'b heads (y p x q) (Y r X s) -> b heads (y x) (Y X) (p q r s)',
+           'rows': 'b heads (i p q) (j r s) -> b heads i j (p q r s)'}
 
 class ScoreDownsample(nn.Module):
-    "Scores of one stage for the grid of the next, half as high and wide (LaViT poster, residual-based attention downsampling)."
+    "Scores of one stage for the grid of the next (LaViT poster, residual attention downsampling)."
     def __init__(self,
         heads:int,           # Heads of the scores that come in
         new_heads:int,       # Heads of the scores that go out
         grid:tuple[int,int], # Token grid that they come from, `(h, w)`, both even
-        way:str='grid',      # 'grid': merge 2 x 2 tokens on both sides; 'rows': four neighbours of a row, as a convolution over the matrix does
+        way:str='grid',      # Merge 2 x 2 tokens on both sides ('grid') or four of a row ('rows')
     ):
         super().__init__()
         if way not in _MERGES: raise ValueError(f"way={way!r} must be 'grid' or 'rows'")
-        if any(side % 2 for side in grid): raise ValueError(f"grid={tuple(grid)} cannot be halved: both sides must be even")
+        if any(side % 2 for side in grid):
+            raise ValueError(f"grid={tuple(grid)} cannot be halved: both sides must be even")
         self.heads,self.new_heads,self.grid,self.way = heads,new_heads,tuple(grid),way
-        self.depthwise,self.depthwise_bias = nn.Parameter(torch.full((heads, 16), 1/16)),nn.Parameter(torch.zeros(heads))
-        self.pointwise,self.pointwise_bias = nn.Parameter(torch.zeros(new_heads, heads)),nn.Parameter(torch.zeros(new_heads))
+        self.depthwise = nn.Parameter(torch.full((heads, 16), 1/16))
+        self.depthwise_bias = nn.Parameter(torch.zeros(heads))
+        self.pointwise = nn.Parameter(torch.zeros(new_heads, heads))
+        self.pointwise_bias = nn.Parameter(torch.zeros(new_heads))
 
     def forward(self,
         scores:Tensor|ScoreFactors, # `(b, heads, n, n)`, or as a product; one head counts for all
-    )->Tensor:         # `(b, new_heads, n/4, n/4)`
+    )->Tensor:                      # `(b, new_heads, n/4, n/4)`
         "Merge scores, then mix heads."
         h,w = self.grid
         sizes = dict(y=h//2, x=w//2, Y=h//2, X=w//2) if self.way == 'grid' else {}
-        merged = rearrange(dense_scores(scores), _MERGES[self.way], p=2, q=2, r=2, s=2, **sizes)
-        merged = torch.einsum('bhijk,hk->bhij', merged.expand(-1, self.heads, -1, -1, -1), self.depthwise) + self.depthwise_bias[:,None,None]
-        return torch.einsum('bhij,gh->bgij', merged, self.pointwise) + self.pointwise_bias[:,None,None]
+        groups = rearrange(dense_scores(scores), _MERGES[self.way], p=2, q=2, r=2, s=2, **sizes)
+        groups = groups.expand(-1, self.heads, -1, -1, -1)
+        merged = torch.einsum('bhijk,hk->bhij', groups, self.depthwise)
+        merged = merged + self.depthwise_bias[:,None,None]
+        mixed = torch.einsum('bhij,gh->bgij', merged, self.pointwise)
+        return mixed + self.pointwise_bias[:,None,None]
 
     def resized(self,
         grid:tuple[int,int],  # Token grid of the scores that come in
@@ -102,17 +113,18 @@ class ScoreDownsample(nn.Module):
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #f90568aa
 class StageEmbed(nn.Module):
-    "Begin a stage: merge 2 x 2 tokens of the stage before, if there is one, normalise, add positions."
+    "Begin a stage: merge 2 x 2 tokens of the stage before, if any, normalise, add positions."
     def __init__(self,
         dim:int,             # Channels per token of this stage
         grid:tuple[int,int], # Token grid of this stage, `(h, w)`
-        merged:int=None,     # Channels per token of the stage before, on a grid twice as high and wide; `None` in the first stage
+        merged:int=None,     # Channels of the stage before, on `(2h, 2w)`; `None`: the first stage
     ):
         super().__init__()
         self.grid = tuple(grid)
         self.merge = None if merged is None else nn.Conv2d(merged, dim, 2, 2)
         self.norm = nn.LayerNorm(dim, eps=1e-6)
-        self.positions = nn.Parameter(trunc_normal_(torch.empty(1, count_tokens(grid), dim), std=0.02))
+        positions = torch.empty(1, count_tokens(grid), dim)
+        self.positions = nn.Parameter(trunc_normal_(positions, std=0.02))
 
     def no_weight_decay(self)->set[str]: # Names as in `named_parameters`
         "The positions."
@@ -124,7 +136,8 @@ class StageEmbed(nn.Module):
         "Merge, normalise, add positions."
         if self.merge is not None:
             h,w = self.grid
-            x = self.merge(x.transpose(1, 2).unflatten(2, (2*h,2*w))).flatten(2).transpose(1, 2)
+            image = x.transpose(1, 2).unflatten(2, (2*h,2*w))
+            x = self.merge(image).flatten(2).transpose(1, 2)
         return self.norm(x) + self.positions
 
     def resized(self,
@@ -137,101 +150,161 @@ class StageEmbed(nn.Module):
         return new
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #6866830d
-class ScoredBlock(MixerBlock):
-    "A residual block whose mixer takes and hands on scores: `ScoredAttention` or `LessAttention`."
+class ScoredBlock(nn.Module):
+    "A residual block around `ScoredAttention` or `LessAttention`: tokens and scores go through."
+    def __init__(self,
+        dim:int,             # Channels per token
+        grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
+        mixer,               # Called as `mixer(dim, grid)`
+        *,
+        drop_path:float=0,   # Probability of skipping a branch for one image, in training
+    ):
+        super().__init__()
+        self.dim,self.grid = dim,tuple(grid)
+        self.norm_mixer,self.mixer = nn.LayerNorm(dim, eps=1e-6),mixer(dim, grid)
+        self.norm_ff,self.ff = nn.LayerNorm(dim, eps=1e-6),channel_ff(dim)
+        self.drop_path = DropPath(drop_path)
+
     def forward(self,
-        x:Tensor,              # Tokens, `(b, n, d)`
-        scores:Tensor|ScoreFactors=None, # What the mixer takes: for attention something to add, for less attention the scores of the layer before
-        need_scores:bool=None, # For attention: whether the scores are wanted
-    )->tuple[Tensor,Tensor|ScoreFactors]: # Tokens, `(b, n, d)`, and scores, `(b, heads, n, n)` or as a product
+        x:Tensor,                        # Tokens, `(b, n, d)`
+        scores:Tensor|ScoreFactors=None, # What the mixer takes beside the tokens
+        need_scores:bool=None,           # For attention: whether to return scores
+    )->tuple[Tensor,Tensor|ScoreFactors]: # Tokens, `(b, n, d)`, and scores, `(b, heads, n, n)`
         "Apply both branches, each around its own residual."
         asked = {} if need_scores is None else dict(need_scores=need_scores)
         y,scores = self.mixer(self.norm_mixer(x), scores, **asked)
-        return self.mix_channels(x + self.drop_path(y)),scores
+        x = x + self.drop_path(y)
+        return x + self.drop_path(self.ff(self.norm_ff(x))),scores
+
+    def resized(self,
+        grid:tuple[int,...], # Token grid of the new block
+    )->'ScoredBlock':        # A new block with the learned weights on that grid
+        "The same block for another grid."
+        new = deepcopy(self)
+        new.grid,new.mixer = tuple(grid),self.mixer.resized(grid)
+        return new
 
 class Stage(nn.Module):
-    "One stage: begin, then blocks; scores go from each block to the next (LaViT poster, Figure 1)."
+    "One stage: begin, then blocks; scores go from block to block (LaViT poster, Figure 1)."
     def __init__(self,
         embed:StageEmbed,              # Begins the stage
-        blocks:list[MixerBlock],       # With attention first; blocks with LessAttention transform the scores of the block before
-        residual:ScoreDownsample=None, # Makes what is added to this stage's scores from those of the stage before
-        hands_on:bool=False,           # Whether the next stage wants the last scores
+        blocks:list[nn.Module],        # Blocks that compare, then ScoredBlocks that reuse scores
+        residual:ScoreDownsample=None, # What is added to these scores, from the stage before
+        hands_on:bool=False,           # Whether the next stage needs the last scores
     ):
         super().__init__()
-        self.embed,self.blocks,self.residual,self.hands_on = embed,nn.ModuleList(blocks),residual,hands_on
+        self.embed,self.blocks = embed,nn.ModuleList(blocks)
+        self.residual,self.hands_on = residual,hands_on
 
-    def _less(self, i): return i < len(self.blocks) and isinstance(self.blocks[i].mixer, LessAttention)
+    def _needed(self, i):
+        "Whether the scores of block `i` are needed: by the next block, or by the next stage."
+        if i+1 == len(self.blocks): return self.hands_on
+        return not getattr(self.blocks[i+1].mixer, 'compares', True)
 
     def forward(self,
-        x:Tensor,                # Tokens of the stage before, or of the stem
+        x:Tensor,                        # Tokens of the stage before, or of the stem
         scores:Tensor|ScoreFactors=None, # Last scores of the stage before, for the residual
-        checkpointing:bool=False, # Recompute the inside of blocks in the backward pass
-    )->tuple[Tensor,Tensor|ScoreFactors]: # Tokens, `(b, n, d)`, and the last scores, `(b, heads, n, n)` or as a product, or `None`
+        checkpointing:bool=False,        # Recompute the inside of blocks in the backward pass
+    )->tuple[Tensor,Tensor|ScoreFactors]: # Tokens, `(b, n, d)`, and the last scores or `None`
         "All blocks of the stage."
-        run = partial(checkpoint, use_reentrant=False) if checkpointing and torch.is_grad_enabled() else lambda block,*given: block(*given)
+        def run(block, *given):
+            if not (checkpointing and torch.is_grad_enabled()): return block(*given)
+            return checkpoint(block, *given, use_reentrant=False)
         x = self.embed(x)
-        added,scores = None if self.residual is None else self.residual(scores),None
+        added = None if self.residual is None else self.residual(scores)
+        scores = None
         for i,block in enumerate(self.blocks):
-            if self._less(i): x,scores = run(block, x, scores)
-            elif isinstance(block, ScoredBlock): x,scores = run(block, x, added, self._less(i+1) or (self.hands_on and i+1 == len(self.blocks)))
-            else: x = run(block, x)
+            compares = getattr(block.mixer, 'compares', None)
+            if compares is None: x = run(block, x)
+            elif compares: x,scores = run(block, x, added, self._needed(i))
+            else: x,scores = run(block, x, scores)
         return x,scores
 
     def resized(self,
         grid:tuple[int,int], # Token grid of the new stage
     )->'Stage':              # A new stage with the learned weights on that grid
         "The same stage for another grid."
-        residual = None if self.residual is None else self.residual.resized((2*grid[0], 2*grid[1]))
-        return Stage(self.embed.resized(grid), [block.resized(grid) for block in self.blocks], residual, self.hands_on)
+        residual = self.residual
+        if residual is not None: residual = residual.resized((2*grid[0], 2*grid[1]))
+        blocks = [block.resized(grid) for block in self.blocks]
+        return Stage(self.embed.resized(grid), blocks, residual, self.hands_on)
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #374d343d
 class Pyramid(nn.Module):
-    "Stages with fewer and wider tokens, the later ones with less attention; a body for `PyramidBackbone`."
+    "Stages with fewer and wider tokens, the later ones with less attention; for `PyramidBackbone`."
     parts = 'stages' # where its parts are, after each of which timm's tools may take features
     def __init__(self,
         dims:tuple[int,...],       # Channels per token of each stage
-        grid:tuple[int,int],       # Token grid of the first stage, `(h, w)`; each further stage has half of each side
+        grid:tuple[int,int],       # Token grid of the first stage; each further one halves it
         depths:tuple[int,...],     # Blocks of each stage
-        keep:tuple[int,...],       # Leading blocks of each stage that compare tokens; the others reuse scores
+        keep:tuple[int,...],       # Leading blocks of each stage that compare; the others reuse
         *,
-        reductions:tuple[int,...], # Side of the squares that are merged to one key; 1 for square scores
+        reductions:tuple[int,...], # Side of the squares that become one key; 1 for square scores
         heads:tuple[int,...]=None, # Heads of each stage; `None`: one for every 32 channels
         share:str='heads',         # How heads share maps, as in LessAttention
-        residual:str='grid',       # How scores go to the next stage, 'grid' or 'rows'; `None`: not at all
-        drop_path:float=0,         # Stochastic depth of the last block; rises linearly from 0 in the first
+        residual:str='grid',       # How scores go to the next stage: 'grid', 'rows' or `None`
+        drop_path:float=0,         # Stochastic depth of the last block; rises linearly from 0
     ):
         super().__init__()
-        count = len(dims)
-        heads = tuple(max(1, dim//32) for dim in dims) if heads is None else heads
-        for name,values in dict(depths=depths, keep=keep, reductions=reductions, heads=heads).items():
-            if len(values) != count: raise ValueError(f"{name}={tuple(values)} must have {count} entries, one for each of dims={tuple(dims)}")
-        if residual not in (None, *_MERGES): raise ValueError(f"residual={residual!r} must be 'grid', 'rows' or None")
-        if not 0 <= drop_path < 1: raise ValueError(f"drop_path={drop_path} must be from 0 to below 1")
-        self.dims,self.dim,self.grid,self.prefix,self.checkpointing = tuple(dims),dims[-1],tuple(grid),0,False
+        if heads is None: heads = [count_heads(dim, channels=32) for dim in dims]
+        given = dict(depths=depths, keep=keep, reductions=reductions, heads=heads)
+        self._check(dims, given, residual, drop_path)
+        self.dims,self.dim = tuple(dims),dims[-1]
+        self.grid,self.prefix,self.checkpointing = tuple(grid),0,False
         rates = iter(torch.linspace(0, drop_path, sum(depths), device='cpu').tolist())
+        # whether scores cross into a stage: those of both stages are square
+        pairs = zip(reductions, reductions[1:])
+        crosses = [False, *(residual is not None and pair == (1, 1) for pair in pairs), False]
         self.stages = nn.ModuleList()
-        for i,side in enumerate(self._grids(grid, count)):
-            blocks = self._blocks(i, side, depths[i], keep[i], heads[i], reductions[i], share, rates)
-            square = residual is not None and reductions[i] == 1
-            from_before = square and i > 0 and reductions[i-1] == 1
-            down = ScoreDownsample(heads[i-1], heads[i], (2*side[0], 2*side[1]), residual) if from_before else None
-            self.stages.append(Stage(StageEmbed(dims[i], side, dims[i-1] if i else None), blocks, down, square and i+1 < count and reductions[i+1] == 1))
+        for i,side in enumerate(self._grids(grid, len(dims))):
+            sizes = {name: values[i] for name,values in given.items()}
+            blocks = self._blocks(i, dims[i], side, **sizes, share=share, rates=rates)
+            down = None
+            if crosses[i]:
+                down = ScoreDownsample(heads[i-1], heads[i], (2*side[0], 2*side[1]), residual)
+            embed = StageEmbed(dims[i], side, dims[i-1] if i else None)
+            self.stages.append(Stage(embed, blocks, down, hands_on=crosses[i+1]))
         self.norm = nn.LayerNorm(self.dim, eps=1e-6)
-        self.apply(init_linear)
+        init_layers(self)
+
+    @staticmethod
+    def _check(dims, given, residual, drop_path):
+        "Raise `ValueError` for numbers that are not one per stage, and for unknown options."
+        for name,values in given.items():
+            if len(values) == len(dims): continue
+            raise ValueError(f"{name}={tuple(values)} must have {len(dims)} entries, one for each "
+                             f"of dims={tuple(dims)}")
+        if residual not in (None, *_MERGES):
+            raise ValueError(f"residual={residual!r} must be 'grid', 'rows' or None")
+        if not 0 <= drop_path < 1:
+            raise ValueError(f"drop_path={drop_path} must be from 0 to below 1")
 
     @staticmethod
     def _grids(grid, count):
         "The grids of all stages; raises `ValueError` if a stage cannot halve the one before."
-        if any(side % 2**(count-1) for side in grid): raise ValueError(f"grid={tuple(grid)} of the first stage cannot be halved {count-1} times: both sides must be multiples of {2**(count-1)}. Use an image size that is a multiple of {2**(count-1)} patches")
+        unit = 2**(count-1)
+        if any(side % unit for side in grid):
+            raise ValueError(f"grid={tuple(grid)} of the first stage cannot be halved {count-1} "
+                             f"times: both sides must be multiples of {unit}. Use an image size "
+                             f"that is a multiple of {unit} patches")
         return [(grid[0] >> i, grid[1] >> i) for i in range(count)]
 
-    def _blocks(self, i, grid, depth, keep, heads, reduction, share, rates):
+    @staticmethod
+    def _blocks(i, dim, grid, depths, keep, reductions, heads, share, rates):
         "The blocks of stage `i`, counted from 0."
-        if not 1 <= keep <= depth: raise ValueError(f"keep={keep} in stage {i+1} must be from 1 to its depth={depth}: the first layer of a stage has no scores to transform")
-        if reduction > 1 and keep < depth: raise ValueError(f"keep={keep} in stage {i+1} asks for less attention, but its keys are reduced by {reduction}: the scores are not square. Use keep={depth}, or a reduction of 1")
-        attention = partial(SpatialReductionAttention, heads=heads, reduction=reduction) if reduction > 1 else partial(ScoredAttention, heads=heads)
-        kind,mixers = MixerBlock if reduction > 1 else ScoredBlock,[attention]*keep + [partial(LessAttention, heads=heads, share=share)]*(depth - keep)
-        return [kind(self.dims[i], grid, mixer, drop_path=next(rates)) for mixer in mixers]
+        if not 1 <= keep <= depths:
+            raise ValueError(f"keep={keep} in stage {i+1} must be from 1 to its depth={depths}: "
+                             "the first layer of a stage has no scores to transform")
+        if reductions > 1 and keep < depths:
+            raise ValueError(f"keep={keep} in stage {i+1} asks for less attention, but its keys "
+                             f"are reduced by {reductions}: the scores are not square. Use "
+                             f"keep={depths}, or a reduction of 1")
+        if reductions > 1:
+            mixer = partial(SpatialReductionAttention, heads=heads, reduction=reductions)
+            return [MixerBlock(dim, grid, mixer, drop_path=next(rates)) for _ in range(depths)]
+        mixers = [partial(ScoredAttention, heads=heads)]*keep
+        mixers += [partial(LessAttention, heads=heads, share=share)]*(depths - keep)
+        return [ScoredBlock(dim, grid, mixer, drop_path=next(rates)) for mixer in mixers]
 
     @property
     def features(self)->list[tuple]: # Of the tokens after each stage: channels and grid
@@ -239,7 +312,7 @@ class Pyramid(nn.Module):
         return [(dim, stage.embed.grid) for dim,stage in zip(self.dims, self.stages)]
 
     @property
-    def blocks(self)->list[MixerBlock]: # From all stages
+    def blocks(self)->list[nn.Module]: # From all stages, each with a `mixer`
         "All blocks, in order."
         return [block for stage in self.stages for block in stage.blocks]
 
@@ -259,23 +332,30 @@ class Pyramid(nn.Module):
         key_padding_mask:Tensor=None, # Not possible: images have no padding
     )->Tensor:                        # Tokens of the last stage after the norm
         "All stages, then the norm."
-        if key_padding_mask is not None: raise ValueError("key_padding_mask was given, but a pyramid merges tokens of images, which have no padding: leave it out")
+        if key_padding_mask is not None:
+            raise ValueError("key_padding_mask was given, but a pyramid merges tokens of images, "
+                             "which have no padding: leave it out")
         return self.norm(self.run(x)[-1])
 
     def resized(self,
         grid:tuple[int,int], # Token grid of the new first stage
     )->'Pyramid':            # A new pyramid with the learned weights on that grid
         "The same pyramid for another grid."
-        new,grids = deepcopy(self),self._grids(grid, len(self.stages))
-        new.grid,new.stages = tuple(grid),nn.ModuleList(stage.resized(side) for stage,side in zip(self.stages, grids))
+        grids = self._grids(grid, len(self.stages))
+        new = deepcopy(self)
+        new.grid = tuple(grid)
+        stages = [stage.resized(side) for stage,side in zip(self.stages, grids)]
+        new.stages = nn.ModuleList(stages)
         return new
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #0e06a406
 class PyramidBackbone(Backbone):
-    "Stem, pyramid, readout; its features are those after each stage, and timm's layers of a learning rate those of the stages' blocks."
+    "Stem, pyramid, readout; features after each stage, layers of learning rates by block."
     def group_matcher(self,
         coarse:bool=False, # One group for each stage
     )->dict:               # Patterns, as `timm.models.group_parameters` takes them
         "Which parameters belong to the stem, to each block or stage, and to what follows."
-        fine = [(r'^body\.stages\.(\d+)\.(?:embed|residual)', (0,)), (r'^body\.stages\.(\d+)\.blocks\.(\d+)', None), (r'^body\.norm', (99999,))]
+        fine = [(r'^body\.stages\.(\d+)\.(?:embed|residual)', (0,)),
+                (r'^body\.stages\.(\d+)\.blocks\.(\d+)', None),
+                (r'^body\.norm', (99999,))]
         return dict(stem=r'^stem', blocks=r'^body\.stages\.(\d+)' if coarse else fine)

@@ -8,91 +8,192 @@ __all__ = ['attention_maps', 'plot_token_attention', 'plot_transformed', 'diagon
 
 # %% ../../nbs/visualise/03_less_attention.ipynb #4dc8692f
 from itertools import groupby
+from typing import NamedTuple
+
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.patheffects import withStroke
 from torch import nn,Tensor
-from ..less_attention.layer import LessAttention,ScoredAttention,collect_scores,dense_scores,map_similarity
+from ..less_attention.layer import (collect_scores,dense_scores,map_similarity,
+                                           scored_layers)
 from .aft import _as_picture
 from .weights import _choose
 
 # %% ../../nbs/visualise/03_less_attention.ipynb #bd0142e5
-def _scored_layers(model, reusing=False):
-    "The layers with scores, or only those that reuse them, by what pictures call them: name in the model, and layer."
+class _Layer(NamedTuple):
+    "Values of one layer, and what they mean: all that a picture is drawn from."
+    values:Tensor    # Maps, `(b, heads, n, n)`, or what a picture makes of them
+    where:str        # 'stage 2, layer 1', or without a stage
+    compares:bool    # Whether it compares tokens (VA) or reuses scores (LA); `None`: not known
+    grid:tuple=None  # Its token grid; `None`: not known
+    prefix:int=0     # Tokens in front of the grid
+
+    @property
+    def stage(self): return self.where.rpartition('layer')[0].strip(', ')
+
+    @property
+    def kind(self): return {True: 'VA', False: 'LA', None: ''}[self.compares]
+
+def _named(name, values):
+    "The layer that a name such as 'stage 2, layer 1, LA' speaks of."
+    where,_,kind = name.rpartition(', ')
+    if kind not in ('VA', 'LA'): return _Layer(values, name, None)
+    return _Layer(values, where, kind == 'VA')
+
+def _scored(model, reusing=False):
+    "Layers with scores, or those that reuse, by what pictures call them: name and layer."
     layers = {}
-    for name,layer in model.named_modules():
-        if not isinstance(layer, LessAttention if reusing else (ScoredAttention,LessAttention)): continue
+    for name,layer in scored_layers(model).items():
+        if reusing and layer.compares: continue
         *stage,number = [int(part) for part in name.split('.') if part.isdigit()][-2:] or [0]
-        label = ', '.join([f'stage {i+1}' for i in stage] + [f'layer {number}', 'LA' if isinstance(layer, LessAttention) else 'VA'])
+        where = ', '.join([f'stage {i+1}' for i in stage] + [f'layer {number}'])
+        label = f"{where}, {'VA' if layer.compares else 'LA'}"
         layers[f'{name}, {label}' if label in layers else label] = name,layer
-    if not layers: raise ValueError(f"model: {type(model).__name__} has no layers {'that reuse scores' if reusing else 'whose scores can be seen'}: take LaViT, such as 'lavit_micro_8', or a transformer after with_less_attention")
-    return layers
+    if layers: return layers
+    needed = 'that reuse scores' if reusing else 'whose scores can be seen'
+    raise ValueError(f"model: {type(model).__name__} has no layers {needed}: take LaViT, such as "
+                     "'lavit_micro_8', or a transformer after with_less_attention")
+
+def _with_meaning(layers, values):
+    "Each layer of `_scored` with its `values` and what it says of itself."
+    def meaning(name, layer):
+        return _named(name, values[name])._replace(grid=layer.grid, prefix=layer.prefix)
+    return {name: meaning(name, layer) for name,(_,layer) in layers.items()}
 
 @torch.no_grad()
-def attention_maps(
-    model:nn.Module,   # A network with layers of ScoredAttention or LessAttention
-    images:Tensor,     # What the model takes
-    stored:bool=False, # Only of the layers that reuse, and the map that each got in place of the one it made
-)->dict[str,Tensor]:   # By layer, as in 'stage 2, layer 0, VA': `(b, heads, n, n)`, on the CPU
-    "The attention maps of all layers, in eval mode: row t is what token t reads, and sums to one."
-    if images is None: raise ValueError("images=None: the attention of a model is measured at images")
-    layers,modes,got = _scored_layers(model, stored),[(part, part.training) for part in model.modules()],{}
-    def keep(layer, given, named): got[layer] = dense_scores(given[1] if len(given) > 1 else named['scores'])
-    handles = [layer.register_forward_pre_hook(keep, with_kwargs=True) for _,layer in layers.values() if stored]
+def _pass_scores(model, images, layers, stored):
+    "The scores of `layers` in one pass in eval mode; with `stored` those that the layers got."
+    got,modes = {},[(part, part.training) for part in model.modules()]
+    def keep(layer, given, named):
+        scores = dense_scores(given[1] if len(given) > 1 else named['scores'])
+        got[layer] = scores.mean(dim=1, keepdim=True) if layer.share == 'map' else scores
+    hooked = [layer for _,layer in layers.values()] if stored else []
+    handles = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in hooked]
     try:
         model.eval()
         with collect_scores(model) as made: model(images)
     finally:
         for part,mode in modes: part.training = mode
         for handle in handles: handle.remove()
-    scores = {label: got[layer] if stored else made[name] for label,(name,layer) in layers.items()}
-    if stored: scores = {label: s.mean(dim=1, keepdim=True) if layers[label][1].share == 'map' else s for label,s in scores.items()}
-    return {label: s.as_subclass(Tensor).float().softmax(dim=-1).cpu() for label,s in scores.items()}
+    return {label: got[layer] if stored else made[name] for label,(name,layer) in layers.items()}
+
+def _measure(model, images, stored=False):
+    "The layers of `model` with their attention maps at `images`, by name."
+    if images is None:
+        raise ValueError("images=None: the attention of a model is measured at images")
+    layers = _scored(model, stored)
+    scores = _pass_scores(model, images, layers, stored)
+    maps = {name: s.as_subclass(Tensor).float().softmax(dim=-1).cpu() for name,s in scores.items()}
+    return _with_meaning(layers, maps)
+
+def attention_maps(
+    model:nn.Module,   # A network with layers of ScoredAttention or LessAttention
+    images:Tensor,     # What the model takes
+    stored:bool=False, # The maps that reusing layers got, in place of those that all layers made
+)->dict[str,Tensor]:   # By layer, as in 'stage 2, layer 0, VA': `(b, heads, n, n)`, on the CPU
+    "The attention maps of all layers, in eval mode: row t is what token t reads, and sums to one."
+    return {name: layer.values for name,layer in _measure(model, images, stored).items()}
 
 # %% ../../nbs/visualise/03_less_attention.ipynb #1e59debc
-def _read_maps(source, images=None, stored=False):
-    "Maps by layer: given, or those of the model `source`."
-    if isinstance(source, nn.Module): return attention_maps(source, images, stored)
-    if not hasattr(source, 'items') or not len(source): raise ValueError(f"maps: {type(source).__name__} must be a model, or a dictionary from layers to maps, as attention_maps returns it")
+def _check_maps(source):
+    "Given maps as layers; raises `ValueError` for what cannot be maps."
+    if not hasattr(source, 'items') or not len(source):
+        raise ValueError(f"maps: {type(source).__name__} must be a model, or a dictionary from "
+                         "layers to maps, as attention_maps returns it")
     maps = {name: torch.as_tensor(m).float() for name,m in source.items()}
     for name,m in maps.items():
-        if m.ndim != 4 or m.shape[-2] != m.shape[-1]: raise ValueError(f"maps: {name!r} of shape {tuple(m.shape)} must be (b, heads, n, n)")
-        if not ((m.sum(dim=-1) - 1).abs() < 0.02).all(): raise ValueError(f"maps: the rows of {name!r} must sum to one: give maps, as attention_maps returns them, not scores")
-    return maps
+        if m.ndim != 4 or m.shape[-2] != m.shape[-1]:
+            raise ValueError(f"maps: {name!r} of shape {tuple(m.shape)} must be (b, heads, n, n)")
+        if not ((m.sum(dim=-1) - 1).abs() < 0.02).all():
+            raise ValueError(f"maps: the rows of {name!r} must sum to one: give maps, as "
+                             "attention_maps returns them, not scores")
+    return {name: _named(name, m) for name,m in maps.items()}
 
-def _one(source, images, image, head, stored=False):
-    "The maps of one image by layer, `(n, n)`: of a head, or the mean of all; a map that all heads share counts for each."
-    if images is not None: _choose(image, len(images), 'image')
-    if isinstance(source, nn.Module): images,image = images if images is None else images[[image]],0
-    maps = _read_maps(source, images, stored)
-    if head is not None and not stored: _choose(head, min({m.shape[1] for m in maps.values()} - {1}, default=1), 'head')
-    for name,m in maps.items():
-        if images is not None and len(m) != len(images): raise ValueError(f"maps: {name!r} has {len(m)} maps, but there are {len(images)} images: maps of windows cannot be drawn over an image")
-        _choose(image, len(m), 'image')
-    return {name: (m[image].mean(dim=0) if head is None else m[image,min(head, m.shape[1]-1)]).numpy() for name,m in maps.items()}
+def _read_maps(source, images=None, stored=False, image=None):
+    "Layers with their maps, of all images or of one: measured in the model `source`, or given."
+    if images is not None and image is not None: _choose(image, len(images), 'image')
+    if isinstance(source, nn.Module):
+        if images is not None and image is not None: images = images[[image]]
+        return _measure(source, images, stored)
+    if stored:
+        raise ValueError("stored=None: with given maps, give the maps that layers got too, from "
+                         "attention_maps(model, images, stored=True)")
+    layers = _check_maps(source)
+    if image is None: return layers
+    for name,layer in layers.items():
+        if images is not None and len(layer.values) != len(images):
+            raise ValueError(f"maps: {name!r} has {len(layer.values)} maps, but there are "
+                             f"{len(images)} images: maps of windows cannot be drawn over an image")
+        _choose(image, len(layer.values), 'image')
+    return {name: layer._replace(values=layer.values[[image]]) for name,layer in layers.items()}
+
+def _check_head(layers, head):
+    "Raise `ValueError` for a head that some layer lacks; a map that all heads share has each."
+    if head is None: return
+    counts = {layer.values.shape[1] for layer in layers.values()} - {1}
+    _choose(head, min(counts, default=1), 'head')
+
+def _matrices(layers, head):
+    "The layers of one image with one map `(n, n)` each: of a head, or the mean of all."
+    def matrix(maps):
+        if head is None: return maps[0].mean(dim=0).numpy()
+        return maps[0,min(head, maps.shape[1]-1)].numpy()
+    return {name: layer._replace(values=matrix(layer.values)) for name,layer in layers.items()}
 
 # %% ../../nbs/visualise/03_less_attention.ipynb #ace6bfc2
-def _places(source, sizes, grid, prefix, token):
-    "Grid, prefix and token of each layer, given its number of tokens: the grid of the model, or one in the proportion of `grid`; in each the token at the place of `token`, which counts in the first."
-    places,(h,w) = {},grid if grid and len(grid) == 2 else (1, 1)
-    for name,n in sizes.items():
-        if isinstance(source, nn.Module): layer = _scored_layers(source)[name][1]; own,prefix = layer.grid,layer.prefix
-        else: height = round((max(0, n - prefix)*h/w)**0.5); own = height,round(height*w/h)
-        if len(grid or own) != 2 or len(own) != 2 or own[0]*own[1] + prefix != n: raise ValueError(f"grid={own if grid is None else tuple(grid)} and prefix={prefix} do not fit the {n} tokens of {name!r}: needed is the image grid of the first layer, (h, w)")
-        if not places: (h,w),token = own,_choose(prefix + own[0]//2*own[1] + own[1]//2 if token is None else token, n, 'token')[0]
-        row,column = divmod(token-prefix, w)
-        places[name] = own,prefix,token if token < prefix else prefix + (2*row+1)*own[0]//(2*h)*own[1] + (2*column+1)*own[1]//(2*w)
-    return places
+def _on_grids(layers, grid, prefix):
+    "The layers with grid and prefix: their own, or else sides in the proportion of `grid`."
+    fitted,(h,w) = {},grid if grid and len(grid) == 2 else (1, 1)
+    for name,layer in layers.items():
+        n = layer.values.shape[-1]
+        if layer.grid is None:
+            height = round((max(0, n - prefix)*h/w)**0.5)
+            layer = layer._replace(grid=(height, round(height*w/h)), prefix=prefix)
+        own,asked = layer.grid,layer.grid if grid is None else tuple(grid)
+        if len(asked) != 2 or len(own) != 2 or own[0]*own[1] + layer.prefix != n:
+            raise ValueError(f"grid={asked} and prefix={layer.prefix} do not fit the {n} tokens of "
+                             f"{name!r}: needed is the image grid of the first layer, (h, w)")
+        if not fitted: h,w = own
+        fitted[name] = layer
+    return fitted
 
-def _panel(ax, values, limit, title='', place=None):
-    "A matrix, white at 0; with `place`, as _places makes it, what is over a grid: an image, or `(n,)` with the share of the prefix as a number."
-    (h,w),prefix,token = place or (values.shape, 0, -1)
-    if values.ndim == 1 and prefix: ax.set_xlabel(f"{'class token' if prefix == 1 else 'prefix'}: {values[:prefix].sum():.2f}")
-    if token >= prefix: ax.add_patch(plt.Rectangle(((token-prefix)%w-.5, (token-prefix)//w-.5), 1, 1, fill=False, ec='k', lw=1.2, clip_on=False, path_effects=[withStroke(linewidth=2.6, foreground='w')]))
+def _same_position(layers, token):
+    "In each layer the token at the position of `token`, counted in the first; `None`: the middle."
+    first = next(iter(layers.values()))
+    (h,w),prefix = first.grid,first.prefix
+    if token is None: token = prefix + h//2*w + w//2
+    token, = _choose(token, first.values.shape[-1], 'token')
+    if token < prefix: return dict.fromkeys(layers, token)
+    row,column = divmod(token - prefix, w)
+    def at(layer):
+        height,width = layer.grid
+        return layer.prefix + (2*row+1)*height//(2*h)*width + (2*column+1)*width//(2*w)
+    return {name: at(layer) for name,layer in layers.items()}
+
+def _draw(ax, values, limit, title, size=None):
+    "A matrix, or an image over `size` cells, `(h, w)`; white at 0."
+    h,w = size or values.shape
     ax.set(title=title, xticks=sorted({0, w-1}), yticks=sorted({0, h-1}))
-    values = values[prefix:].reshape(h, w) if values.ndim == 1 else values
-    return ax.imshow(values, cmap='RdBu_r', vmin=-limit, vmax=limit, interpolation='nearest', extent=(-.5, w-.5, h-.5, -.5))
+    return ax.imshow(values, cmap='RdBu_r', vmin=-limit, vmax=limit, interpolation='nearest',
+                     extent=(-.5, w-.5, h-.5, -.5))
+
+def _frame(ax, layer, token):
+    "A frame around `token`, unless it stands in front of the grid."
+    if token < layer.prefix: return
+    row,column = divmod(token - layer.prefix, layer.grid[1])
+    white = withStroke(linewidth=2.6, foreground='w')
+    ax.add_patch(plt.Rectangle((column-.5, row-.5), 1, 1, fill=False, ec='k', lw=1.2,
+                               clip_on=False, path_effects=[white]))
+
+def _draw_tokens(ax, layer, values, limit, title, token):
+    "One value per token, `(n,)`, folded to the grid, with `token` framed; those in front as a sum."
+    prefix = layer.prefix
+    if prefix:
+        front = 'class token' if prefix == 1 else 'prefix'
+        ax.set_xlabel(f'{front}: {values[:prefix].sum():.2f}')
+    _frame(ax, layer, token)
+    return _draw(ax, values[prefix:].reshape(layer.grid), limit, title, layer.grid)
 
 def _bar(fig, image, axes, label, signed=False, extend='neither'):
     "A colour bar for `axes`, from 0 unless `signed`."
@@ -104,37 +205,80 @@ def _finished(fig, title):
     plt.close(fig)  # the figure is shown where it is returned to, and nowhere else
     return fig
 
-def _stage(name): return name.rpartition('layer')[0].strip(', ')
+def _by_stage(layers):
+    "The stages in order, each with the names of its layers."
+    grouped = groupby(layers, lambda name: layers[name].stage)
+    return {stage: [*names] for stage,names in grouped}
+
+def _rows(layers, width=6):
+    "The names of the layers, a row or more for each stage."
+    return [names[i:i+width] for names in _by_stage(layers).values()
+            for i in range(0, len(names), width)]
+
+def _row_axes(fig, cells, row, count):
+    "Axes for `count` panels of a row; a blank one in the last column keeps colour bars in line."
+    axes = [fig.add_subplot(cells[row,j]) for j in range(count)]
+    if count == cells.ncols: return axes
+    return [*axes, fig.add_subplot(cells[row,-1], frame_on=False, xticks=(), yticks=())]
+
+def _draw_shares(axes, layers, tokens, limit):
+    "What the tokens read in each layer, a panel each; the last image, and whether `limit` cuts it."
+    shares = {name: layer.values[tokens[name]]*len(layer.values) for name,layer in layers.items()}
+    largest = max(share.max() for share in shares.values())
+    does = {True: '\ncompare (VA)', False: '\nreuse (LA)', None: ''}
+    for ax,(name,layer) in zip(axes, layers.items()):
+        title = layer.where + does[layer.compares]
+        drawn = _draw_tokens(ax, layer, shares[name], limit or largest, title, tokens[name])
+    return drawn,bool(limit and limit < largest)
 
 @plt.rc_context({'font.size': 8})
 def plot_token_attention(
     maps,                     # A model; or what attention_maps returned
     images:Tensor,            # Images, `(b, 1 or 3, height, width)`
     grid:tuple[int,int]=None, # Token grid of the first of given maps; `None`: square
-    prefix:int=0,             # Tokens in front that have no place on the grid, of given maps
+    prefix:int=0,             # Tokens in front that have no position on the grid, of given maps
     *,
-    token:int=None,           # Which token reads, counted in the first layer with the prefix; `None`: the middle one
+    token:int=None,           # Which token reads, counted in the first layer; `None`: the middle
     image:int=0,              # Which of the images
     head:int=None,            # Which head; `None`: the mean of all
     limit:float=None,         # Where the colours end; `None`: the largest value of each row
 ):                            # The matplotlib figure
-    "What one token reads in every layer, and above it the image; a row for each stage, with the token of the same place."
-    values = _one(maps, images, image, head)
-    places = _places(maps, {name: len(m) for name,m in values.items()}, grid, prefix, token)
-    rows = [names[i:i+6] for _,group in groupby(values, _stage) for names in [[*group]] for i in range(0, len(names), 6)]
-    columns,place = max(map(len, rows)),next(iter(places.values()))
-    fig,axes = plt.subplots(len(rows)+1, columns, squeeze=False, layout='constrained', figsize=(1.6*columns + 1.2, 1.75*(len(rows)+1) + 0.5))
-    _panel(axes[0,0], _as_picture(images[image]), 1, 'image', place).axes.set(xlabel='column', ylabel='row')
-    for row,line in zip(rows, axes[1:]):
-        shares = {name: values[name][places[name][2]]*len(values[name]) for name in row}
-        largest = max(share.max() for share in shares.values())
-        for ax,(name,share) in zip(line, shares.items()):
-            drawn = _panel(ax, share, limit or largest, name.replace(', VA', '\ncompare (VA)').replace(', LA', '\nreuse (LA)'), places[name])
-        _bar(fig, drawn, line, 'share × tokens\n(1: all alike)', extend='max' if limit and limit < largest else 'neither')
-    for ax in axes.flat: ax.set_visible(bool(ax.images))
-    return _finished(fig, f"What {'the framed token' if place[2] >= place[1] else 'the class token'} reads: {'mean of the heads' if head is None else f'head {head}'}")
+    "What one token reads in every layer, a row for each stage, and above it the image."
+    layers = _read_maps(maps, images, image=image)
+    _check_head(layers, head)
+    layers = _on_grids(_matrices(layers, head), grid, prefix)
+    tokens,rows = _same_position(layers, token),_rows(layers)
+    columns = max(map(len, rows))
+    fig = plt.figure(layout='constrained',
+                     figsize=(1.6*columns + 1.2, 1.75*(len(rows)+1) + 0.5))
+    cells = fig.add_gridspec(len(rows)+1, columns)
+    name,first = next(iter(layers.items()))
+    ax = fig.add_subplot(cells[0,0])
+    _frame(ax, first, tokens[name])
+    _draw(ax, _as_picture(images[image]), 1, 'image', first.grid)
+    ax.set(xlabel='column', ylabel='row')
+    for i,names in enumerate(rows, 1):
+        axes = _row_axes(fig, cells, i, len(names))
+        row = {name: layers[name] for name in names}
+        drawn,cut = _draw_shares(axes, row, tokens, limit)
+        _bar(fig, drawn, axes, 'share × tokens\n(1: all alike)', extend='max' if cut else 'neither')
+    reader = 'the class token' if tokens[name] < first.prefix else 'the framed token'
+    heads = 'mean of the heads' if head is None else f'head {head}'
+    return _finished(fig, f"What {reader} reads: {heads}")
 
 # %% ../../nbs/visualise/03_less_attention.ipynb #b7fcaaa1
+def _draw_transformed(fig, axes, got, made):
+    "The map that a layer got, the one that it made, their difference, and colour bars."
+    before,after = (len(layer.values)*layer.values for layer in (got, made))
+    largest,change = max(before.max(), after.max()),np.abs(after - before)
+    _draw(axes[0], before, largest, f'{got.where}: got')
+    axes[0].set_ylabel('token that reads')
+    drawn = _draw(axes[1], after, largest, 'made')
+    _bar(fig, drawn, axes[:2], 'share × tokens')
+    moved = f'made − got: {change.mean()/2:.0%} moved'
+    drawn = _draw(axes[2], after - before, change.max() or 1., moved)
+    _bar(fig, drawn, axes[2], 'difference × tokens', signed=True)
+
 @plt.rc_context({'font.size': 8})
 def plot_transformed(
     maps,                  # A model; or what attention_maps returned
@@ -145,97 +289,154 @@ def plot_transformed(
     head:int=None,         # Which head; `None`: the mean of all
 ):                         # The matplotlib figure
     "The map that each reusing layer got, the one it made, and their difference, for one image."
-    if stored is None and not isinstance(maps, nn.Module): raise ValueError("stored=None: with given maps, give the maps that layers got too, from attention_maps(model, images, stored=True)")
-    got,made = _one(maps if isinstance(maps, nn.Module) else stored, images, image, head, True),_one(maps, images, image, head)
-    if missing := [name for name in got if name not in made or made[name].shape != got[name].shape]: raise ValueError(f"stored: maps holds no {missing[0]!r} of the same size")
-    fig,axes = plt.subplots(len(got), 3, squeeze=False, layout='constrained', figsize=(8.6, 2.15*len(got) + 0.6))
-    for name,line in zip(got, axes):
-        one,two = (len(m)*m for m in (got[name], made[name]))
-        largest,change = max(one.max(), two.max()),np.abs(two - one)
-        _panel(line[0], one, largest, f"{name.removesuffix(', LA')}: got").axes.set_ylabel('token that reads')
-        _bar(fig, _panel(line[1], two, largest, 'made'), line[:2], 'share × tokens')
-        _bar(fig, _panel(line[2], two - one, change.max() or 1., f'made − got: {change.mean()/2:.0%} moved'), line[2], 'difference × tokens', signed=True)
+    if stored is None: got = _read_maps(maps, images, stored=True, image=image)
+    else: got = _read_maps(stored, images, image=image)
+    made = _read_maps(maps, images, image=image)
+    _check_head(made, head)
+    got,made = _matrices(got, head),_matrices(made, head)
+    for name,layer in got.items():
+        if name not in made or made[name].values.shape != layer.values.shape:
+            raise ValueError(f"stored: maps holds no {name!r} of the same size")
+    fig,axes = plt.subplots(len(got), 3, squeeze=False, layout='constrained',
+                            figsize=(8.6, 2.15*len(got) + 0.6))
+    for name,line in zip(got, axes): _draw_transformed(fig, line, got[name], made[name])
     for ax in axes[-1]: ax.set_xlabel('token read')
-    return _finished(fig, f"Stored maps and what layers make of them: {'mean of the heads' if head is None else f'head {head}'}")
+    heads = 'mean of the heads' if head is None else f'head {head}'
+    return _finished(fig, f"Stored maps and what layers make of them: {heads}")
 
 # %% ../../nbs/visualise/03_less_attention.ipynb #b2acac31
+def _diagonal(maps):
+    "How much tokens read themselves, times the number of tokens, in maps `(b, heads, n, n)`."
+    return (maps.diagonal(dim1=-2, dim2=-1).mean()*maps.shape[-1]).item()
+
 def diagonal_weight(
     maps,               # A model; or what attention_maps returned
     images:Tensor=None, # With a model: what it takes
 )->dict[str,float]:     # By layer
-    "How much tokens read themselves, times the number of tokens; the mean over images, heads and tokens."
-    return {name: (m.diagonal(dim1=-2, dim2=-1).mean()*m.shape[-1]).item() for name,m in _read_maps(maps, images).items()}
+    "How much tokens read themselves × tokens; the mean over images, heads and tokens."
+    layers = _read_maps(maps, images)
+    return {name: _diagonal(layer.values) for name,layer in layers.items()}
+
+def _draw_line(ax, layers, positions, colour, label):
+    "The diagonal's weight in each layer, a line for each stage; empty dots are layers that reuse."
+    for k,names in enumerate(_by_stage(layers).values()):
+        stage = [layers[name] for name in names]
+        x = [positions.index(layer.where) for layer in stage]
+        weights = [_diagonal(layer.values) for layer in stage]
+        faces = ['w' if layer.compares is False else colour for layer in stage]
+        ax.plot(x, weights, c=colour, label=None if k else label)
+        ax.scatter(x, weights, s=28, c=faces, ec=colour, zorder=3)
 
 @plt.rc_context({'font.size': 8})
 def plot_diagonal(
     models:dict,        # Name to model, or to what attention_maps returned
     images:Tensor=None, # With models: what they take
 ):                      # The matplotlib figure
-    "The diagonal's weight by depth, a line for each model and stage, with that of uniform maps as a dashed line."
-    lines = {name: diagonal_weight(model, images) for name,model in models.items()}
-    places = [*dict.fromkeys(layer[:-4] for line in lines.values() for layer in line)]
-    fig,ax = plt.subplots(figsize=(max(3, 0.6*len(places)) + 3.4, 3), layout='constrained')
-    for i,(name,line) in enumerate(lines.items()):
-        for k,(_,group) in enumerate(groupby(line, _stage)):
-            layers = [*group]
-            x,weights = [places.index(layer[:-4]) for layer in layers],[line[layer] for layer in layers]
-            ax.plot(x, weights, c=f'C{i}', label=None if k else name)
-            ax.scatter(x, weights, s=28, c=['w' if layer.endswith('LA') else f'C{i}' for layer in layers], ec=f'C{i}', zorder=3)
+    "The diagonal's weight by depth, a line per model and stage; that of uniform maps is dashed."
+    networks = {name: _read_maps(model, images) for name,model in models.items()}
+    positions = [layer.where for layers in networks.values() for layer in layers.values()]
+    positions = [*dict.fromkeys(positions)]
+    fig,ax = plt.subplots(figsize=(max(3, 0.6*len(positions)) + 3.4, 3), layout='constrained')
+    for i,(name,layers) in enumerate(networks.items()):
+        _draw_line(ax, layers, positions, f'C{i}', name)
     ax.axhline(1, c='0.4', ls='--', label='uniform maps')
-    for face,word in (('0.4', 'compares (VA)'), ('w', 'reuses (LA)')): ax.scatter([], [], s=28, c=face, ec='0.4', label=word)
-    ax.set_xticks(range(len(places)), ['\n'.join(place.split(', ')[::-1]) for place in places])
-    ax.set(ylabel='mean share of itself × tokens', xlim=(-0.5, len(places)-0.5), ylim=(0, 1.1*max(1, *ax.dataLim.intervaly)))
+    for face,does in (('0.4', 'compares (VA)'), ('w', 'reuses (LA)')):
+        ax.scatter([], [], s=28, c=face, ec='0.4', label=does)
+    ticks = ['\n'.join(where.split(', ')[::-1]) for where in positions]
+    ax.set_xticks(range(len(positions)), ticks)
+    ax.set(ylabel='mean share of itself × tokens', xlim=(-0.5, len(positions)-0.5),
+           ylim=(0, 1.1*max(1, *ax.dataLim.intervaly)))
     fig.legend(loc='outside right center', frameon=False)
     return _finished(fig, 'How much tokens read themselves')
 
 # %% ../../nbs/visualise/03_less_attention.ipynb #7856d5ec
+def _draw_similarity(ax, title, layers, similarity):
+    "The similarity of every two layers, as a matrix and as numbers."
+    drawn = _draw(ax, similarity, 1, title)
+    labels = [f'{layer.where.removeprefix(title)} {layer.kind}'.strip(', ') for layer in layers]
+    ax.set_xticks(range(len(layers)), labels, rotation=90)
+    ax.set_yticks(range(len(layers)), labels)
+    for (row,column),value in np.ndenumerate(similarity):
+        colour = 'w' if value > 0.75 else 'k'
+        ax.text(column, row, f'{value:.2f}', ha='center', va='center', fontsize=7, c=colour)
+    return drawn
+
 @plt.rc_context({'font.size': 8})
 def plot_similarity(
     maps,               # A model; or what attention_maps returned
     images:Tensor=None, # With a model: what it takes
 ):                      # The matplotlib figure
-    "How much alike the attention maps of every two layers are, a matrix for each stage."
-    maps = _read_maps(maps, images)
-    stages = {stage: [*names] for stage,names in groupby(maps, _stage)}
-    sizes = [max(1.5, 0.42*len(names)) for names in stages.values()]
-    fig,axes = plt.subplots(1, len(stages), squeeze=False, layout='constrained', width_ratios=sizes, figsize=(sum(sizes) + len(stages) + 1.2, max(sizes) + 1.2))
-    for ax,(stage,names) in zip(axes[0], stages.items()):
-        similarity = map_similarity([maps[name].log() for name in names]).numpy()
-        drawn,labels = _panel(ax, similarity, 1, stage),[name.removeprefix(f'{stage}, ').replace(', ', ' ') for name in names]
-        ax.set_xticks(range(len(names)), labels, rotation=90)
-        ax.set_yticks(range(len(names)), labels)
-        for (row,column),value in np.ndenumerate(similarity): ax.text(column, row, f'{value:.2f}', ha='center', va='center', fontsize=7, c='w' if value > 0.75 else 'k')
+    "How similar the attention maps of every two layers are, a matrix for each stage."
+    layers = _read_maps(maps, images)
+    stages = {stage: [layers[name] for name in names] for stage,names in _by_stage(layers).items()}
+    similarities = [map_similarity([layer.values.log() for layer in stage]).numpy()
+                    for stage in stages.values()]
+    sizes = [max(1.5, 0.42*len(stage)) for stage in stages.values()]
+    fig,axes = plt.subplots(1, len(stages), squeeze=False, layout='constrained',
+                            width_ratios=sizes,
+                            figsize=(sum(sizes) + len(stages) + 1.2, max(sizes) + 1.2))
+    for ax,(title,stage),similarity in zip(axes[0], stages.items(), similarities):
+        drawn = _draw_similarity(ax, title, stage, similarity)
     _bar(fig, drawn, axes, 'cosine similarity')
     return _finished(fig, 'How much alike the maps of two layers are')
 
 # %% ../../nbs/visualise/03_less_attention.ipynb #2fc4847d
+def _measure_transforms(model):
+    "The reusing layers of `model` with what Theta and Psi add to the identity."
+    layers,added = _scored(model, reusing=True),{}
+    for name,(_,layer) in layers.items():
+        pair = torch.stack([layer.theta, layer.psi]).detach().float().cpu().numpy()
+        identity = np.eye(pair.shape[-1], dtype=pair.dtype)
+        added[name] = pair.reshape(2, -1, *pair.shape[-2:]) - identity
+    return _with_meaning(layers, added)
+
 def score_transforms(
     model:nn.Module,      # A network with LessAttention
-)->dict[str,np.ndarray]:  # By layer, as in 'stage 2, layer 1, LA': `(2, heads, n, n)`, Theta before Psi; one head unless `share='none'`
-    "What Theta and Psi of every reusing layer add to the identity."
-    pairs = {label: torch.stack([layer.theta, layer.psi]).detach().float().cpu().numpy() for label,(_,layer) in _scored_layers(model, reusing=True).items()}
-    return {label: pair.reshape(2, -1, *pair.shape[-2:]) - np.eye(pair.shape[-1], dtype=pair.dtype) for label,pair in pairs.items()}
+)->dict[str,np.ndarray]:  # Theta, then Psi, by layer: `(2, heads, n, n)`, heads 1 for shared maps
+    "What Theta and Psi of every reusing layer, as 'stage 2, layer 1, LA', add to the identity."
+    return {name: layer.values for name,layer in _measure_transforms(model).items()}
+
+def _read_transforms(source):
+    "Layers with what was added to the identity: measured in the model `source`, or given."
+    if isinstance(source, nn.Module): return _measure_transforms(source)
+    layers = {name: _named(name, np.asarray(pair)) for name,pair in source.items()}
+    for name,layer in layers.items():
+        if layer.values.ndim != 4 or len(layer.values) != 2:
+            raise ValueError(f"weights: {name!r} of shape {layer.values.shape} must be "
+                             "(2, heads, n, n), as score_transforms returns it")
+    return layers
+
+def _draw_transform(axes, layer, limit, token):
+    "Both matrices of a layer, and the row of `token` in Theta over the grid."
+    theta,psi = layer.values
+    _draw(axes[0], theta, limit, f'{layer.where}: Θ − 1')
+    axes[0].set(xlabel='collected from', ylabel='token read')
+    _draw(axes[1], psi, limit, 'Ψ − 1')
+    axes[1].set(xlabel='collected from', ylabel='token that reads')
+    drawn = _draw_tokens(axes[2], layer, theta[token], limit, f'row {token} of Θ − 1', token)
+    axes[2].set_ylabel('folded to the grid')
+    return drawn
 
 @plt.rc_context({'font.size': 8})
 def plot_transforms(
     weights,                  # A model; or what score_transforms returned
     grid:tuple[int,int]=None, # Token grid of the first of given layers; `None`: square
-    prefix:int=0,             # Tokens in front that have no place on the grid, of given layers
+    prefix:int=0,             # Tokens in front that have no position on the grid, of given layers
     *,
-    token:int=None,           # Whose row of Theta is folded to the grid, counted in the first layer with the prefix; `None`: the middle one
+    token:int=None,           # Whose row is folded, counted in the first layer; `None`: the middle
     head:int=0,               # Which head, with `share='none'`
 ):                            # The matplotlib figure
     "Theta and Psi minus the identity, and one row of Theta over the grid."
-    pairs = score_transforms(weights) if isinstance(weights, nn.Module) else {name: np.asarray(pair) for name,pair in weights.items()}
-    for name,pair in pairs.items():
-        if pair.ndim != 4 or len(pair) != 2: raise ValueError(f"weights: {name!r} of shape {pair.shape} must be (2, heads, n, n), as score_transforms returns it")
-    pairs = {name: pair[:,_choose(head, pair.shape[1], 'head')[0]] for name,pair in pairs.items()}
-    places,limit = _places(weights, {name: pair.shape[-1] for name,pair in pairs.items()}, grid, prefix, token),max(np.abs(pair).max() for pair in pairs.values()) or 1.
-    fig,axes = plt.subplots(len(pairs), 3, squeeze=False, layout='constrained', figsize=(7.6, 2.15*len(pairs) + 0.6))
-    for (name,(theta,psi)),line in zip(pairs.items(), axes):
-        _panel(line[0], theta, limit, f"{name.removesuffix(', LA')}: Θ − 1").axes.set(xlabel='collected from', ylabel='token read')
-        _panel(line[1], psi, limit, 'Ψ − 1').axes.set(xlabel='collected from', ylabel='token that reads')
-        drawn = _panel(line[2], theta[places[name][2]], limit, f'row {places[name][2]} of Θ − 1', places[name])
-        line[2].set_ylabel('folded to the grid')
+    layers = _read_transforms(weights)
+    for name,layer in layers.items():
+        head_of_layer, = _choose(head, layer.values.shape[1], 'head')
+        layers[name] = layer._replace(values=layer.values[:,head_of_layer])
+    layers = _on_grids(layers, grid, prefix)
+    tokens = _same_position(layers, token)
+    limit = max(np.abs(layer.values).max() for layer in layers.values()) or 1.
+    fig,axes = plt.subplots(len(layers), 3, squeeze=False, layout='constrained',
+                            figsize=(7.6, 2.15*len(layers) + 0.6))
+    for (name,layer),line in zip(layers.items(), axes):
+        drawn = _draw_transform(line, layer, limit, tokens[name])
     _bar(fig, drawn, axes, 'weight', signed=True)
     return _finished(fig, 'Θ and Ψ minus the identity: one scale, symmetric around 0')
