@@ -119,7 +119,7 @@ def step_times():
 def mixers(runs, out):
     "Metrics of all mixers on CIFAR-10, and a table with the time and memory of a training step."
     import pandas as pd
-    from attnfree.bench import peak_memory
+    from attnfree.bench.models import peak_memory
     rows, files = [], []
     for mixer in MIXERS:
         files.append(copy_metrics(runs/f'd_{mixer}', out/f'cifar10_2_{mixer}.csv'))
@@ -188,7 +188,7 @@ def transfer(runs, out):
 def memory(runs, out, lengths=(2048, 4096, 8192, 16384)):
     "Measure the peak memory of causal means, forward and backward, each in a fresh process."
     import pandas as pd, torch
-    from attnfree.bench import in_fresh_process
+    from attnfree.bench.models import in_fresh_process
     torch.set_num_threads(2)
     count, rows = "__import__('attnfree.cost.count').cost.count", []
     for n in lengths:
@@ -204,7 +204,7 @@ def memory(runs, out, lengths=(2048, 4096, 8192, 16384)):
 def completed(run, images, **how):
     "Images whose upper halves are kept and whose lower halves the network of a run draws."
     import numpy as np
-    from attnfree.generate import complete_images
+    from attnfree.run import complete_images
     from attnfree.learner import load
     return complete_images(load(run)[0], images, 0.5, seed=0, **how).numpy().astype(np.uint8)
 

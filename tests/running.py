@@ -7,7 +7,7 @@ os.environ['OMP_NUM_THREADS'] = '1'
 import torch
 
 torch.set_num_threads(1) # before the first fork: a pool of threads does not survive one
-import attnfree.train
+import attnfree.train, attnfree.run
 
 FORK = multiprocessing.get_context('fork')
 RECIPE = ['mixup=0.2', 'ema=0.9', 'drop_path=0.1', 'augment=rand-m5-mstd0.5-inc1', 'epochs=3']
@@ -19,7 +19,7 @@ def _child(log, environment, options, prepare):
     os.dup2(file, 1), os.dup2(file, 2)
     sys.stdout, sys.stderr = (open(number, 'w', buffering=1, closefd=False) for number in (1, 2)) # pytest has others
     os.environ.update(environment)
-    attnfree.train.draw_run = lambda *args: []
+    attnfree.run.training.draw_run = lambda *args: []
     if prepare: prepare()
     attnfree.train.attnfree_train(**options)
 

@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # The folders in the order in which they may import from each other.
 FOLDERS = ['skeleton', 'mixers', 'mixers/aft', 'mixers/less_attention', 'text', 'models',
-           'visualise', 'cost', 'training', 'callbacks', 'tasks', 'data', 'learning', 'commands',
-           'bench', 'tutorials', 'results', '.']
+           'visualise', 'cost', 'training', 'callbacks', 'tasks', 'data', 'learning', 'run',
+           'commands', 'bench', 'tutorials', 'results', '.']
 READERS = ['tutorials', 'results', '.']  # they export nothing
 EXPORTED = re.compile(r'^#\|\s*(export|exports|exporti)\b', re.MULTILINE)
 DEFAULT = re.compile(r'^#\|\s*default_exp\s+(\S+)', re.MULTILINE)
@@ -24,11 +24,13 @@ TORCH_ALONE = {'attention', 'ff', 'sgu', 'weighted_mean', 'biased_mean', 'aft.va
                'aft.conv', 'aft.sparse', 'less_attention.layer'}
 PROMISED = {
     'aft': 'AFTSimple AFTFull AFTLocal AFTConv', 'attention': 'Attention', 'ff': 'FeedForwardMixer',
-    'sgu': 'GatedMLP SpatialGatingUnit', 'less_attention': 'LessAttention with_less_attention',
+    'sgu': 'GatedMLP SpatialGatingUnit', 'less_attention': 'LessAttention',
+    'less_attention.plugin': 'with_less_attention',
     'mixer': 'check_mixer', 'block': 'MixerBlock', 'backbone': 'Backbone Readout Stack',
     'patch': 'PatchEmbed', 'vision': 'create_model', 'language': 'create_model',
     'tasks': 'Task register_task', 'data': 'create_dls DataSet register_data_set',
     'families': 'Family register', 'learner': 'attnfree_learner', 'visualise': 'plot_spatial_weights',
+    'run': 'train draw_run plan_training plan_evaluation plot_prediction plot_runs generate plot_sweep',
     'train': 'attnfree_train', 'evaluate': 'attnfree_eval attnfree_predict attnfree_plot',
     'generate': 'attnfree_generate', 'sweep': 'attnfree_sweep', 'bench': 'attnfree_bench'}
 

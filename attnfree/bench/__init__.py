@@ -1,5 +1,2 @@
-"Models and operators timed side by side, and the command `attnfree_bench`."
-from attnfree.bench.models import *
-from attnfree.bench.less_attention import *
-from attnfree.bench.sequences import *
-from attnfree.bench.command import *
+"Models and operators timed side by side, and the command `attnfree_bench`, which is light to import."
+from attnfree.bench.command import attnfree_bench

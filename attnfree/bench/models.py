@@ -75,7 +75,8 @@ def in_fresh_process(
     expression:str, # Python for a number; it may use torch and everything in attnfree.bench
 )->float:           # That number
     "Evaluate an expression in a new process with as many threads as here."
-    lines = ['import torch', 'from attnfree.bench import *',
+    parts = ('models', 'less_attention', 'sequences')
+    lines = ['import torch', *(f'from attnfree.bench.{part} import *' for part in parts),
              'from attnfree.imports import import_file',
              *(f'import_file({name!r})' for name in IMPORTED),
              f'torch.set_num_threads({torch.get_num_threads()})', f'print({expression})']
