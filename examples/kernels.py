@@ -6,6 +6,8 @@ from attnfree.mixer import check_tokens
 from attnfree.vision import image_family
 
 class Kernels(nn.Module):
+    weights_by, weights_label = 'offset', 'weight'
+
     def __init__(self, dim, grid, *, prefix=0, causal=False):
         super().__init__()
         if prefix or causal: raise ValueError("Kernels are for images without a class token")

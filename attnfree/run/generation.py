@@ -80,7 +80,7 @@ def _values(model, start, tokens, seed, **choice):
     if known.shape[1] > positions: known = known[:,-half:]
     unread,state = known,model.start(len(start))
     for _ in range(tokens):
-        if int(state[0][0]) + unread.shape[1] > positions: # the window slides
+        if int(state.seen[0]) + unread.shape[1] > positions: # the window slides
             unread,state = known[:,-half:],model.start(len(start))
         for ids in unread.unbind(1): scores,state = model.step(ids, state)
         new = sample(scores, generator=generator, **choice)

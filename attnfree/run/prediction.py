@@ -137,7 +137,7 @@ def _predict(image, file, model, config, task, top):
     x = image_tensor(image, config['data']).to(default_device())
     with torch.no_grad(), error_context(f'task={task.name!r}: it has no answer to {image!r}'):
         predictions = task.predictions(model(x)[0], config['data'])
-        if not predictions: raise ValueError('answer() returns nothing')
+        if not predictions: raise ValueError('predictions() returns nothing')
     found = score_influence(model, x, predictions[0].score)
     scores = {prediction.name: prediction.value for prediction in predictions}
     fig = plot_prediction(image, found, scores, config, top=min(top, 20), unit=task.unit)
