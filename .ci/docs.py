@@ -148,9 +148,9 @@ def page_problems(root, out):
     there = {p.relative_to(out).as_posix(): p for p in sorted(out.rglob('*.html'))}
     soups = {name: parsed(path) for name, path in there.items()}
     anchors = {name: names_in(soup) for name, soup in soups.items()}
-    wanted = {address(name) for name in notebooks(root)}
-    for name in sorted(wanted - soups.keys()): yield f'{name}: missing page'
-    for name in sorted(soups.keys() - wanted): yield f'{name}: page of no notebook'
+    expected = {address(name) for name in notebooks(root)}
+    for name in sorted(expected - soups.keys()): yield f'{name}: missing page'
+    for name in sorted(soups.keys() - expected): yield f'{name}: page of no notebook'
     for name, soup in soups.items():
         if not soup.title or not soup.h1: yield f'{name}: no title'
         for problem in text_problems(soup): yield f'{name}: {problem}'

@@ -26,17 +26,22 @@ VERSION = 1
 
 def _pack(value, tensors):
     "`value` as json, with each array moved to `tensors`."
+    number = len(tensors)
     if isinstance(value, np.ndarray):
-        tensors[f'{len(tensors)}'] = torch.from_numpy(value.astype(np.int64) if value.dtype == np.uint32 else value.copy())
-        return dict(array=len(tensors)-1, dtype=str(value.dtype))
+        array = value.astype(np.int64) if value.dtype == np.uint32 else value.copy()
+        tensors[str(number)] = torch.from_numpy(array)
+        return dict(array=number, dtype=str(value.dtype))
     if isinstance(value, Tensor):
-        tensors[f'{len(tensors)}'] = value.detach().to('cpu', copy=True).contiguous()
-        return dict(tensor=len(tensors)-1)
-    if isinstance(value, dict): return dict(dict=[[_pack(k, tensors), _pack(v, tensors)] for k,v in value.items()])
-    if isinstance(value, (list, tuple)): return {type(value).__name__: [_pack(v, tensors) for v in value]}
+        tensors[str(number)] = value.detach().to('cpu', copy=True).contiguous()
+        return dict(tensor=number)
+    if isinstance(value, dict):
+        return dict(dict=[[_pack(k, tensors), _pack(v, tensors)] for k,v in value.items()])
+    if isinstance(value, (list, tuple)):
+        return {type(value).__name__: [_pack(v, tensors) for v in value]}
     if isinstance(value, np.generic): return value.item()
     if value is None or isinstance(value, (bool, int, float, str)): return value
-    raise TypeError(f"a {type(value).__name__} cannot be saved: turn it into tensors, numbers, text, lists and dicts")
+    raise TypeError(f"a {type(value).__name__} cannot be saved: turn it into tensors, numbers, "
+                    "text, lists and dicts")
 
 def _unpack(value, tensors):
     "The inverse of `_pack`."
@@ -54,19 +59,28 @@ def save_state(
     "Write a nested state to one file, whole or not at all."
     tensors = {}
     text = json.dumps(_pack(state, tensors))
-    write_atomically(file, save(tensors, dict(format='attnfree state', version=str(VERSION), state=text)))
+    metadata = dict(format='attnfree state', version=str(VERSION), state=text)
+    write_atomically(file, save(tensors, metadata))
 
 def load_state(
     file:str|Path, # What save_state wrote
 ):                 # The state
     "Read a nested state; raises `ValueError` for other files and other versions."
     try: opened = safe_open(str(file), 'pt')
-    except SafetensorError as e: raise ValueError(f"{str(file)!r} is damaged or no checkpoint ({e})") from e
+    except SafetensorError as e:
+        raise ValueError(f"{str(file)!r} is damaged or no checkpoint ({e})") from e
     with opened as f:
         about = f.metadata() or {}
-        if about.get('format') != 'attnfree state': raise ValueError(f"{str(file)!r} is no checkpoint of attnfree's, but a file of {', '.join(sorted(about)) or 'bare tensors'}: name the checkpoint of a run")
-        if int(about['version']) != VERSION: raise ValueError(f"{str(file)!r} has version {about['version']} of the format, this attnfree reads version {VERSION}: go on with the attnfree that wrote it")
-        return _unpack(json.loads(about['state']), {key: f.get_tensor(key) for key in f.keys()})
+        if about.get('format') != 'attnfree state':
+            found = ', '.join(sorted(about)) or 'bare tensors'
+            raise ValueError(f"{str(file)!r} is no checkpoint of attnfree's, but a file of "
+                             f"{found}: name the checkpoint of a run")
+        if int(about['version']) != VERSION:
+            raise ValueError(f"{str(file)!r} has version {about['version']} of the format, this "
+                             f"attnfree reads version {VERSION}: go on with the attnfree that "
+                             "wrote it")
+        tensors = {key: f.get_tensor(key) for key in f.keys()}
+        return _unpack(json.loads(about['state']), tensors)
 
 # %% ../nbs/learning/02_checkpoint.ipynb #ff347890
 class TrainingStopped(KeyboardInterrupt):
@@ -82,12 +96,14 @@ class TrainingStopped(KeyboardInterrupt):
 class Signals:
     "Remembers SIGINT and SIGTERM while it listens; the second one has its usual effect."
     def __init__(self): self.name,self.before = None,{}
+
     def listen(self):
         "Begin anew; only the main thread of a process can."
         self.stop()
         self.name = None
         if threading.current_thread() is not threading.main_thread(): return
-        self.before = {number: signal.signal(number, self._hear) for number in (signal.SIGINT, signal.SIGTERM)}
+        signals = signal.SIGINT,signal.SIGTERM
+        self.before = {number: signal.signal(number, self._hear) for number in signals}
 
     def stop(self):
         "Let signals have their usual effect again."
@@ -102,7 +118,7 @@ class Signals:
 
     def heard(self,
         device:torch.device, # Where processes exchange tensors
-    )->bool:                 # Whether a signal came, to this process or to another of the same training
+    )->bool:                 # Whether a signal came, to this or another process of the training
         "Ask; with several processes all must ask at the same time."
         if rank_and_world()[1] == 1: return self.name is not None
         some = torch.tensor(float(self.name is not None), device=device)
@@ -110,54 +126,89 @@ class Signals:
         return some.item() > 0
 
 # %% ../nbs/learning/02_checkpoint.ipynb #87dad9ce
+def _has_memory(callback):
+    "Whether the class of a callback offers a state."
+    return all(hasattr(type(callback), name) for name in ('state_dict', 'load_state_dict'))
+
 def _with_memory(learn):
     "The callbacks of `learn` that have a state."
-    return {cb.name: cb for cb in learn.cbs if hasattr(type(cb), 'state_dict') and hasattr(type(cb), 'load_state_dict')}
+    return {callback.name: callback for callback in learn.cbs if _has_memory(callback)}
+
+def _spoilt(weights):
+    "Name of the first tensor with values that are not finite; `None` if there is none."
+    for name,value in weights.items():
+        if value.is_floating_point() and not value.isfinite().all(): return name
 
 def training_state(
     learn:Learner,            # In the middle of `fit`
     position:tuple[int,int],  # The epoch and the batch to go on with
 )->dict:                      # Nested dicts of tensors and numbers
-    "All that decides how a training goes on; raises `FloatingPointError` if the weights are spoilt."
+    "All that decides how a training goes on; raises `FloatingPointError` if weights are spoilt."
     rank,world = rank_and_world()
     random = [random_states(torch.cuda.is_available())]*world
     if world > 1: dist.all_gather_object(random, random_states(torch.cuda.is_available()))
     weights,smooth = trained_model(learn).state_dict(),learn.recorder.smooth_loss
-    bad = next((name for name,value in weights.items() if value.is_floating_point() and not value.isfinite().all()), None)
-    if bad: raise FloatingPointError(f"{bad} is not finite after step {learn.train_iter}: lower the learning rate, or look at the data")
-    state = dict(model=weights, optimiser=learn.opt.state_dict(), callbacks={name: callback.state_dict() for name,callback in _with_memory(learn).items()},
-                 smooth_loss=(smooth.val, smooth.count), schedule=(learn.pct_train, learn.train_iter), position=position, random=random,
-                 epochs=learn.n_epoch, batches=len(learn.dls.train))
+    if bad := _spoilt(weights):
+        raise FloatingPointError(f"{bad} is not finite after step {learn.train_iter}: lower the "
+                                 "learning rate, or look at the data")
+    callbacks = {name: callback.state_dict() for name,callback in _with_memory(learn).items()}
+    state = dict(
+        model=weights, optimiser=learn.opt.state_dict(), callbacks=callbacks,
+        smooth_loss=(smooth.val, smooth.count), schedule=(learn.pct_train, learn.train_iter),
+        position=position, random=random, epochs=learn.n_epoch, batches=len(learn.dls.train))
     if getattr(learn, 'scaler', None) is not None: state['scaler'] = learn.scaler.state_dict()
     return state
+
+def _shapes(weights): return {name: tuple(value.shape) for name,value in weights.items()}
+
+def _check_state(learn, state):
+    "Raise `ValueError` if `state` does not belong to the training of `learn`."
+    theirs,ours = _shapes(state['model']),_shapes(trained_model(learn).state_dict())
+    if theirs != ours:
+        name = sorted(theirs.items() ^ ours.items())[0][0]
+        there,here = theirs.get(name, 'missing'),ours.get(name, 'missing')
+        raise ValueError(f"the checkpoint is of another model: {name} is {there} there and {here} "
+                         "here")
+    epochs,batches = learn.n_epoch,len(learn.dls.train)
+    if (state['epochs'], state['batches']) != (epochs, batches):
+        raise ValueError(f"the checkpoint is of a training of {state['epochs']} epochs of "
+                         f"{state['batches']} batches, this one has {epochs} of {batches}: "
+                         "resume with the same data, batch size and epochs")
+    if state['position'][0] >= epochs:
+        raise ValueError(f"the checkpoint is at the end of its {epochs} epochs: nothing is left to "
+                         "train")
+    other = sorted(set(state['callbacks']) ^ set(_with_memory(learn)))
+    if other:
+        raise ValueError("the checkpoint and this Learner differ in callbacks: "
+                         f"{', '.join(other)}; resume with the same recipe")
 
 def restore_training(
     learn:Learner, # At the beginning of `fit`
     state:dict,    # From training_state
 )->None:
-    "Put back all but position and random numbers; raises `ValueError` if `state` belongs to another training."
-    model = trained_model(learn)
-    if not hasattr(learn.dls.train, 'start_at'): raise TypeError(f"dls.train is a {type(learn.dls.train).__name__}, which cannot go on in the middle of an epoch: use a RepeatableDL")
-    theirs,ours = ({name: tuple(value.shape) for name,value in weights.items()} for weights in (state['model'], model.state_dict()))
-    if theirs != ours:
-        name = sorted(theirs.items() ^ ours.items())[0][0]
-        raise ValueError(f"the checkpoint is of another model: {name} is {theirs.get(name, 'missing')} there and {ours.get(name, 'missing')} here")
-    if (state['epochs'], state['batches']) != (learn.n_epoch, len(learn.dls.train)):
-        raise ValueError(f"the checkpoint is of a training of {state['epochs']} epochs of {state['batches']} batches, this one has {learn.n_epoch} of {len(learn.dls.train)}: "
-                         "resume with the same data, batch size and epochs")
-    if state['position'][0] >= learn.n_epoch: raise ValueError(f"the checkpoint is at the end of its {learn.n_epoch} epochs: nothing is left to train")
-    callbacks = _with_memory(learn)
-    other = sorted(set(state['callbacks']) ^ set(callbacks))
-    if other: raise ValueError(f"the checkpoint and this Learner differ in callbacks: {', '.join(other)}; resume with the same recipe")
-    model.load_state_dict(state['model'])
+    "Put back all but position and random numbers; raises `ValueError` for another training."
+    if not hasattr(learn.dls.train, 'start_at'):
+        raise TypeError(f"dls.train is a {type(learn.dls.train).__name__}, which cannot go on in "
+                        "the middle of an epoch: use a RepeatableDL")
+    _check_state(learn, state)
+    trained_model(learn).load_state_dict(state['model'])
     learn.opt.load_state_dict(state['optimiser'])
-    for p,averages in learn.opt.opt.state.items(): # in the memory layout of their parameter, which the fused optimiser takes for granted
-        averages.update({name: torch.empty_like(p).copy_(value) for name,value in averages.items() if isinstance(value, Tensor) and value.shape == p.shape})
-    for name,callback in callbacks.items(): callback.load_state_dict(state['callbacks'][name])
+    for p,averages in learn.opt.opt.state.items():
+        for name,value in averages.items():
+            if isinstance(value, Tensor) and value.shape == p.shape:
+                # in the memory layout of the parameter, which the fused optimiser takes for granted
+                averages[name] = torch.empty_like(p).copy_(value)
+    for name,callback in _with_memory(learn).items():
+        callback.load_state_dict(state['callbacks'][name])
     if 'scaler' in state: learn.scaler.load_state_dict(state['scaler'])
-    learn.recorder.smooth_loss.val,learn.recorder.smooth_loss.count = state['smooth_loss']
+    smooth = learn.recorder.smooth_loss
+    smooth.val,smooth.count = state['smooth_loss']
 
 # %% ../nbs/learning/02_checkpoint.ipynb #af731a49
+def _no_metric(name, names):
+    "The error for a metric that is not measured."
+    return ValueError(f"monitor={name!r} is not among the metrics: {', '.join(map(str, names))}")
+
 def higher_is_better(
     name:str,     # 'train_loss', 'valid_loss' or the name of a metric
     metrics:list, # fastai's metrics
@@ -165,14 +216,12 @@ def higher_is_better(
     "What a metric says of itself; raises `ValueError` for one that says nothing."
     if name in ('train_loss', 'valid_loss'): return False
     names = [getattr(metric, 'name', getattr(metric, '__name__', None)) for metric in metrics]
-    if name not in names:
-        raise ValueError(f"monitor={name!r} is not among the metrics: "
-                         f"{', '.join(map(str, ['valid_loss', *names]))}")
+    if name not in names: raise _no_metric(name, ['valid_loss', *names])
     metric = metrics[names.index(name)]
     for one in (metric, getattr(metric, 'func', None)):
         if (higher := getattr(one, 'higher_is_better', None)) is not None: return bool(higher)
-    raise ValueError(f"monitor={name!r}: this metric does not say whether more of it is better: set "
-                     "its attribute higher_is_better to True or False")
+    raise ValueError(f"monitor={name!r}: this metric does not say whether more of it is better: "
+                     "set its attribute higher_is_better to True or False")
 
 class Checkpoint(Callback):
     "Save all that a training needs to go on, and go on from there."
@@ -180,27 +229,22 @@ class Checkpoint(Callback):
     def __init__(self,
         folder:str|Path,          # Where `checkpoint.safetensors` and `best.safetensors` go
         resume:bool=False,        # Begin from the checkpoint in `folder`
-        every:int=0,              # Save after so many steps too; 0: only after each epoch
-        monitor:str='valid_loss', # Loss or metric whose best epoch is kept; a metric says itself whether more of it is better
+        every:int=0,              # Save every n steps too; 0: only after each epoch
+        monitor:str='valid_loss', # Loss or metric whose best epoch is kept
     ):
         if every < 0: raise ValueError(f"every={every} must not be negative")
         self.folder,self.resume,self.every,self.monitor = Path(folder),resume,every,monitor
         self.file,self.best,self.signals = self.folder/'checkpoint.safetensors',None,Signals()
-        if resume and not self.file.exists(): raise FileNotFoundError(f"folder={str(folder)!r} holds no checkpoint.safetensors, so there is nothing to resume: start without resume")
+        if resume and not self.file.exists():
+            raise FileNotFoundError(f"folder={str(folder)!r} holds no checkpoint.safetensors, so "
+                                    "there is nothing to resume: start without resume")
 
     def before_fit(self):
         "Load the checkpoint if there is one to go on from, and listen to signals."
-        self.run = not (self.learn.lock.locked() or hasattr(self.learn, 'lr_finder')) # not while fastai validates, predicts, or looks for a rate
+        # not while fastai validates, predicts, or looks for a rate
+        self.run = not (self.learn.lock.locked() or hasattr(self.learn, 'lr_finder'))
         if not self.run: return
-        if self.monitor not in self.recorder.metric_names: raise ValueError(f"monitor={self.monitor!r} is not among the metrics of this Learner: {', '.join(self.recorder.metric_names[1:])}")
-        self.higher = higher_is_better(self.monitor, self.learn.metrics)
-        accumulation,train = getattr(self.learn, 'gradient_accumulation', None),self.dls.train
-        if accumulation is not None and len(train)*train.bs % accumulation.n_acc:
-            raise ValueError(f"GradientAccumulation({accumulation.n_acc}) does not divide an epoch of {len(train)} batches of {train.bs}, and gradients are not saved: use batches that it divides")
-        if rank_and_world()[0] == 0: # better now than after an epoch
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.folder/'.writable', b'')
-            (self.folder/'.writable').unlink()
+        self._check()
         self.skipped,self.first_batch,self.total,self.state,self.saved_at = 0,0,self.n_epoch,None,0
         if self.resume:
             self.state = load_state(self.file)
@@ -210,52 +254,78 @@ class Checkpoint(Callback):
             self.resume,self.saved_at = False,self.state['schedule'][1]
         self.signals.listen()
 
+    def _check(self):
+        "Raise now what would otherwise stop the training after an epoch."
+        names = self.recorder.metric_names
+        if self.monitor not in names: raise _no_metric(self.monitor, names[1:])
+        self.higher = higher_is_better(self.monitor, self.learn.metrics)
+        accumulation,train = getattr(self.learn, 'gradient_accumulation', None),self.dls.train
+        if accumulation is not None and len(train)*train.bs % accumulation.n_acc:
+            raise ValueError(f"GradientAccumulation({accumulation.n_acc}) does not divide an epoch "
+                             f"of {len(train)} batches of {train.bs}, and gradients are not saved: "
+                             "use batches that it divides")
+        if rank_and_world()[0] == 0:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.folder/'.writable', b'')
+            (self.folder/'.writable').unlink()
+
     def before_epoch(self):
         "Count epochs as the whole run does."
         self.learn.epoch += self.skipped
         self.learn.n_epoch,self.recorder.log[0] = self.total,self.learn.epoch
 
     def before_train(self):
-        "Go to the right place in data, schedule and random numbers."
+        "Go to the saved position in data, schedule and random numbers."
+        train = self.dls.train
         begin = self.first_batch if self.state is not None else 0
-        if hasattr(self.dls.train, 'start_at'): self.dls.train.start_at(self.learn.epoch, begin)
+        if hasattr(train, 'start_at'): train.start_at(self.learn.epoch, begin)
         if self.state is None: return
         self.learn.pct_train,self.learn.train_iter = self.state['schedule']
         rank,world = rank_and_world()
         if len(self.state['random']) == world: set_random_states(self.state['random'][rank])
-        else: torch.manual_seed(self.learn.train_iter*world + rank) # another number of processes: other random numbers
+        else: # another number of processes: other random numbers
+            torch.manual_seed(self.learn.train_iter*world + rank)
         self.state = None
 
     def save(self,
         epoch:int, # The epoch to go on with
         batch:int, # The batch to go on with
     )->None:
-        "Write the checkpoint; raises `FloatingPointError` rather than replace good weights by bad ones."
+        "Write the checkpoint; raises `FloatingPointError` rather than replace good weights by bad."
         state = training_state(self.learn, (epoch, batch)) | dict(best=self.best)
         if rank_and_world()[0] == 0: save_state(self.file, state)
         self.saved_at = self.train_iter
 
     def after_batch(self):
         "Save if it is time, and stop if a signal came."
-        if not self.training: # with several processes not here: one may have fewer validation batches than another
-            if self.signals.name and rank_and_world()[1] == 1: self._stop(self.epoch, len(self.dls.train))
+        if not self.training:
+            # only a process alone: of several, one may have fewer validation batches than another
+            if self.signals.name and rank_and_world()[1] == 1:
+                self._stop(self.epoch, len(self.dls.train))
             return
-        if getattr(getattr(self.learn, 'gradient_accumulation', None), 'count', 0): return # in the middle of a step
+        in_a_step = getattr(getattr(self.learn, 'gradient_accumulation', None), 'count', 0)
+        if in_a_step: return
         batch = (self.first_batch if self.epoch == self.skipped else 0) + self.iter + 1
         if self._heard(): self._stop(self.epoch, batch)
-        if self.every and self.train_iter-self.saved_at >= self.every and batch < len(self.dls.train): self.save(self.epoch, batch)
+        due = self.every and self.train_iter-self.saved_at >= self.every
+        if due and batch < len(self.dls.train): self.save(self.epoch, batch)
 
     def after_epoch(self):
         "Save, keep the best weights, and stop if a signal came."
         value = dict(zip(self.recorder.metric_names[1:], self.learn.final_record))[self.monitor]
         if self.best is None or (value > self.best if self.higher else value < self.best):
             self.best = value
-            weights = {name: weight.detach().to('cpu', copy=True).contiguous() for name,weight in evaluated_model(self.learn).state_dict().items()}
-            if rank_and_world()[0] == 0: write_atomically(self.folder/'best.safetensors', save(weights))
+            self._save_best()
         if self._heard() and self.epoch+1 < self.n_epoch: self._stop(self.epoch+1, 0)
         self.save(self.epoch+1, 0)
 
+    def _save_best(self):
+        weights = {name: weight.detach().to('cpu', copy=True).contiguous()
+                   for name,weight in evaluated_model(self.learn).state_dict().items()}
+        if rank_and_world()[0] == 0: write_atomically(self.folder/'best.safetensors', save(weights))
+
     def _heard(self): return self.signals.heard(next(self.model.parameters()).device)
+
     def _stop(self, epoch, batch):
         self.save(epoch, batch)
         self.signals.stop()

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from traceback import walk_tb
 
+import attnfree.language,attnfree.vision # they register the package's networks
 from .data.datasets import DATASETS
 from .families import NETWORKS
 from .tasks import TASKS
@@ -42,7 +43,7 @@ def first_line(
 
 def line_of(
     error:BaseException, # That was raised
-    *files:str,          # Whose lines tell most, beside all that were imported
+    *files:str,          # Whose lines say most, besides all that were imported
 )->str:                  # Such as 'my_mixer.py, line 3'
     "File and line where an exception was raised."
     if isinstance(error, SyntaxError): return f"{Path(error.filename).name}, line {error.lineno}"
@@ -62,12 +63,12 @@ def _says_all(error):
 def error_context(
     what:str, # What cannot be done, for the beginning of the line
 ):
-    "Errors of somebody else's code become one line with its place; those of this package say all."
+    "Errors of somebody else's code become one line that says where; ours say all they must."
     try: yield
     except Exception as error:
         if _says_all(error): raise
-        raise ValueError(f'{what}: {type(error).__name__}: {first_line(error)} ({line_of(error)})'
-                         ) from error
+        reason = f'{type(error).__name__}: {first_line(error)}'
+        raise ValueError(f'{what}: {reason} ({line_of(error)})') from error
 
 def _check_families(names):
     "Raise `ValueError` if the mixer of a family breaks the contract."
@@ -80,16 +81,23 @@ def _check_families(names):
                              "tries shape, gradients, that examples stay apart, that tokens mix, "
                              f"and what else a mixer offers: {reason}") from error
 
+def _full_name(name):
+    "A file by its absolute path, a module as it is."
+    return str(Path(name).expanduser().resolve()) if name.endswith('.py') else name
+
+def _forget(name):
+    "Take a file or module out of Python's memory, so that it can be corrected and imported again."
+    sys.modules.pop(Path(name).stem if name.endswith('.py') else name, None)
+
 def import_file(
     name:str, # A Python file, or a dotted module
 )->list[str]: # Names of what it has registered; none if it was imported before
-    "Import networks, tasks, data sets; if it fails, raises `ValueError` in one line and registers none."
+    "Import networks, tasks, data sets; if it fails, raises `ValueError` and registers none."
     tables,modules = (NETWORKS, TASKS, DATASETS),{*sys.modules}
     before = [{**table} for table in tables]
-    if name.endswith('.py'): name = str(Path(name).expanduser().resolve())
-    elif not all(part.isidentifier() for part in name.split('.')):
+    name,loaded = _full_name(name),False
+    if not name.endswith('.py') and not all(part.isidentifier() for part in name.split('.')):
         raise ValueError(f"--import {name!r}: name a file that ends in .py, or a module")
-    loaded = False
     try:
         if name.endswith('.py'): _load_file(Path(name))
         else: importlib.import_module(name)
@@ -97,14 +105,17 @@ def import_file(
         new = [[key for key in table if key not in old] for table,old in zip(tables, before)]
         _check_families(new[0])
     except (Exception, SystemExit) as error:
-        for table,old in zip(tables, before): table.clear(); table.update(old)
-        if loaded: sys.modules.pop(Path(name).stem if name.endswith('.py') else name, None)
-        kind = '' if _says_all(error) else f'{type(error).__name__}: '
-        line = '' if _says_all(error) else f' ({line_of(error, name)})'
-        raise ValueError(f"--import {name}: {kind}{first_line(error)}{line}") from error
+        for table,old in zip(tables, before):
+            table.clear()
+            table.update(old)
+        if loaded: _forget(name)
+        reason = first_line(error)
+        if not _says_all(error):
+            reason = f'{type(error).__name__}: {reason} ({line_of(error, name)})'
+        raise ValueError(f"--import {name}: {reason}") from error
     found = [key for keys in new for key in keys]
     if not found and {*sys.modules} - modules:
-        sys.modules.pop(Path(name).stem if name.endswith('.py') else name, None) # to be mended
+        _forget(name)
         raise ValueError(f"--import {name}: it registers nothing; call attnfree.families.register, "
                          "attnfree.tasks.register_task or attnfree.data.register_data_set in it")
     if name not in IMPORTED: IMPORTED.append(name)
@@ -115,5 +126,4 @@ def import_all(
 )->list[str]:             # The same, files as absolute paths
     "Import several; raises `ValueError` for the first that cannot be imported."
     for name in names or []: import_file(name)
-    return [str(Path(name).expanduser().resolve()) if name.endswith('.py') else name
-            for name in names or []]
+    return [_full_name(name) for name in names or []]

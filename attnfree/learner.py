@@ -15,7 +15,8 @@ import torch
 from torch import nn
 from safetensors import SafetensorError
 from safetensors.torch import load_file,save
-import fastai.callback.progress,fastai.callback.schedule,fastai.vision.data # they add fit_one_cycle, lr_find, no_bar, show_results ... to Learner
+# they add fit_one_cycle, lr_find, no_bar, show_results ... to Learner
+import fastai.callback.progress,fastai.callback.schedule,fastai.vision.data
 from torch.nn.functional import cross_entropy
 from fastai.callback.channelslast import ChannelsLast
 from fastai.callback.progress import ProgressCallback
@@ -32,7 +33,7 @@ from .families import NETWORKS
 from .loader import RepeatableDL
 from .optimiser import PartsAdamW,parameter_groups,warmup_schedule
 from .processes import ManyProcesses,rank_and_world
-from .recipes import FIELDS,recipe as settings_of
+from .recipes import FIELDS,PENALTIES,recipe as settings_of
 from .tasks import task_named,task_of,TASKS
 from .vision import create_model,TIMM
 
@@ -44,16 +45,25 @@ def full_settings(
     if isinstance(recipe, str): return settings_of(recipe)
     given = recipe or {}
     unknown = [name for name in given if name not in FIELDS]
-    if unknown: raise ValueError(f"recipe has no field {unknown[0]!r}; there are: {', '.join(FIELDS)}")
+    if unknown:
+        raise ValueError(f"recipe has no field {unknown[0]!r}; there are: {', '.join(FIELDS)}")
     return {name: given.get(name, field.default) for name,field in FIELDS.items()}
 
+def _set_loaders(dls, settings):
+    "Give a recipe's way of drawing examples to the loaders of this package."
+    train,valid = dls.train,dls.valid
+    if not hasattr(train, 'group'): return
+    train.group,train.repeats = settings['accumulate'],settings['repeats']
+    train.limit,valid.limit = settings['train_examples'],settings['valid_examples']
+    train.workers,valid.workers = None,None # workers begin anew
+
 def attnfree_learner(
-    dls:DataLoaders,      # From create_dls, for any task; or fastai's own, images with `vocab`, normalisation included
-    model:nn.Module,      # A network for the task, such as create_model of `attnfree.vision` or `attnfree.language` builds, or one of timm's
-    recipe:str|dict=None, # Name of a recipe, or some of its fields, such as `dict(lr=3e-3, ema=0.99)`; `None` is a plain run
+    dls:DataLoaders,      # From create_dls, for any task; or fastai's own, images with `vocab`
+    model:nn.Module,      # A network for the task, one of this package's or of timm's
+    recipe:str|dict=None, # Name of a recipe, or some of its fields; `None` is a plain run
     *,
     cbs=None,             # More callbacks
-    path:str|Path=None,   # Where fastai writes what it is asked to write; `None`: the current folder
+    path:str|Path=None,   # Where fastai writes what it is asked to; `None`: the current folder
 )->Learner:               # A normal fastai Learner
     "A fastai `Learner` with all that a recipe asks for, but for its epochs and schedule."
     settings,task = full_settings(recipe),task_of(dls)
@@ -61,37 +71,49 @@ def attnfree_learner(
     task.check_model(model, dls)
     if settings['checkpointing']: model.set_grad_checkpointing()
     if settings['compile']: model.compile()
-    if hasattr(dls.train, 'group'):
-        dls.train.group,dls.train.repeats,dls.train.limit,dls.train.workers = settings['accumulate'],settings['repeats'],settings['train_examples'],None # workers begin anew
-        dls.valid.limit,dls.valid.workers = settings['valid_examples'],None
+    _set_loaders(dls, settings)
     pieces = [StopOnNaN()]
-    if settings['diagonality']: pieces.append(Penalty('diagonality', settings['diagonality']))
+    for name in PENALTIES:
+        if settings[name]: pieces.append(Penalty(name, settings[name]))
     if settings['erasing']: pieces.append(Erase(settings['erasing']))
-    if settings['mixup'] or settings['cutmix']: pieces.append(MixImages(settings['mixup'], settings['cutmix']))
+    if settings['mixup'] or settings['cutmix']:
+        pieces.append(MixImages(settings['mixup'], settings['cutmix']))
     if settings['ema']: pieces.append(EMA(settings['ema']))
     if settings['precision'] != 'fp32': pieces.append(Precision(settings['precision']))
-    if settings['accumulate'] > 1: pieces.append(GradientAccumulation(dls.train.bs*settings['accumulate']))
+    if settings['accumulate'] > 1:
+        pieces.append(GradientAccumulation(dls.train.bs*settings['accumulate']))
     if settings['clip']: pieces.append(GradientClip(settings['clip']))
     if settings['channels_last']: pieces.append(ChannelsLast())
     if rank_and_world()[1] > 1: pieces.append(ManyProcesses())
-    return Learner(dls, model, loss_func=task.loss(settings), lr=settings['lr'], wd=settings['wd'], path=path,
-                   opt_func=partial(PartsAdamW, betas=settings['betas'], eps=settings['eps']), splitter=partial(parameter_groups, layer_decay=settings['layer_decay']),
-                   metrics=task.metrics(dls), cbs=L(pieces) + L(cbs))
+    optimiser = partial(PartsAdamW, betas=settings['betas'], eps=settings['eps'])
+    splitter = partial(parameter_groups, layer_decay=settings['layer_decay'])
+    return Learner(dls, model, loss_func=task.loss(settings), metrics=task.metrics(dls),
+                   opt_func=optimiser, lr=settings['lr'], wd=settings['wd'], splitter=splitter,
+                   cbs=L(pieces) + L(cbs), path=path)
 
 # %% ../nbs/learning/03_learner.ipynb #9dac5f61
 def recipe_schedule(
     dls:DataLoaders, # The data, for the number of batches
     settings:dict,   # A full recipe
 )->tuple:            # Number of epochs, and the callback that sets the rates
-    "Epochs and learning rates of a recipe; raises `ValueError` if the warm-up is longer than the run."
+    "Epochs and learning rates of a recipe; raises `ValueError` if the warm-up is too long."
     batches,parts = len(dls.train),settings['accumulate']
-    if batches == 0: raise ValueError(f"{getattr(dls.train, 'epoch_items', dls.train.n)} training examples do not fill one batch: use a smaller bs than {settings['bs']}")
+    if batches == 0:
+        examples = getattr(dls.train, 'epoch_items', dls.train.n)
+        raise ValueError(f"{examples} training examples do not fill one batch: use a smaller bs "
+                         f"than {settings['bs']}")
     epochs = settings['epochs'] or math.ceil(settings['steps']*parts/batches)
-    warmup = settings['warmup_epochs']/epochs or settings['warmup_steps']*parts/(epochs*batches)
-    if warmup >= 1: raise ValueError(f"warmup_epochs={settings['warmup_epochs']}, warmup_steps={settings['warmup_steps']}: the run has {epochs} epochs of {batches//parts} steps, and the warm-up must be shorter")
-    schedule,steps = warmup_schedule(settings['lr'], warmup, settings['schedule'], settings['lr_start'], settings['lr_end']),epochs*batches//parts
-    rate = schedule.scheds['lr']
-    schedule.scheds['lr'] = lambda pct: rate(math.floor(pct*steps + 1e-6)/steps) # the same for all parts of a step
+    warmup = (settings['warmup_epochs']/epochs
+              or settings['warmup_steps']*parts/(epochs*batches))
+    if warmup >= 1:
+        raise ValueError(f"warmup_epochs={settings['warmup_epochs']}, "
+                         f"warmup_steps={settings['warmup_steps']}: the run has {epochs} epochs of "
+                         f"{batches//parts} steps, and the warm-up must be shorter")
+    schedule = warmup_schedule(settings['lr'], warmup, settings['schedule'], settings['lr_start'],
+                               settings['lr_end'])
+    rate,steps = schedule.scheds['lr'],epochs*batches//parts
+    def step_rate(pct): return rate(math.floor(pct*steps + 1e-6)/steps) # one for a step's parts
+    schedule.scheds['lr'] = step_rate
     return epochs,schedule
 
 def fit_recipe(
@@ -101,7 +123,8 @@ def fit_recipe(
 )->Learner:          # The same Learner
     "Train for the epochs and by the schedule of a recipe."
     settings = full_settings(recipe)
-    if not settings['epochs'] and not settings['steps']: raise ValueError("recipe names neither epochs nor steps: give one of them")
+    if not settings['epochs'] and not settings['steps']:
+        raise ValueError("recipe names neither epochs nor steps: give one of them")
     epochs,schedule = recipe_schedule(learn.dls, settings)
     learn.fit(epochs, settings['lr'], cbs=L(schedule) + L(cbs))
     return learn
@@ -145,22 +168,23 @@ def new_run(
         out = Path('runs')/f'{max(taken, default=0)+1:03d}'
     out = Path(out).expanduser()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise FileExistsError(f"out={str(out)!r} already holds something, which is never overwritten: name another folder, or leave out away for a numbered one")
+        raise FileExistsError(f"out={str(out)!r} already holds something, which is never "
+                              "overwritten: name another folder, or none for a numbered one")
     out.mkdir(parents=True, exist_ok=True)
     return out
 
 FORMAT = 2 # Of run folders; 1 was that of attnfree 0.1
 
 def save_run(
-    run:str|Path,          # Run folder
-    config:dict,           # `task`: its name; `model`: arguments of the task's `build`; `data`: what the data set's `about` returns; and whatever else is worth keeping
-    model:nn.Module=None,  # The trained network; `None` writes the configuration only
+    run:str|Path,         # Run folder
+    config:dict,          # Name of the `task`, arguments of the `model`, what `data` is, and more
+    model:nn.Module=None, # The trained network; `None` writes the configuration only
 )->None:
     "Write `config.json` and `model.safetensors`, all that `load` needs."
     for key in ('task', 'model', 'data'):
         if key not in config:
-            raise ValueError(f"config has no {key!r}, without which the run cannot be loaded; it has "
-                             f"{sorted(config)}")
+            raise ValueError(f"config has no {key!r}, without which the run cannot be loaded; it "
+                             f"has {sorted(config)}")
     content = json.dumps(dict(format=FORMAT) | config, indent=2)
     write_atomically(Path(run)/'config.json', content.encode())
     if model is None: return
@@ -179,7 +203,8 @@ def read_config(
     except ValueError as e:
         raise ValueError(f"{str(file)!r} is damaged ({e}): take it from a copy of the run") from e
     if not isinstance(config, dict) or not {'model', 'data'} <= config.keys():
-        raise ValueError(f"{str(file)!r} has no model and data, so it is not the configuration of a run")
+        raise ValueError(f"{str(file)!r} has no model and data, so it is not the configuration of "
+                         "a run")
     if config.get('format', 1) != FORMAT:
         by = (config.get('versions') or {}).get('attnfree', '0.1')
         raise ValueError(f"{str(file)!r} was written by attnfree {by} as format "
@@ -188,24 +213,26 @@ def read_config(
     whole = (isinstance(config.get('task'), str) and isinstance(config['data'], dict)
              and isinstance(config['model'], dict) and 'name' in config['model'])
     if not whole:
-        raise ValueError(f"{str(file)!r} lacks the task, the data, or the model with its name: take it "
-                         "from a copy of the run")
+        raise ValueError(f"{str(file)!r} lacks the task, the data, or the model with its name: "
+                         "take it from a copy of the run")
     return config
 
 def check_imports(
     config:dict, # Configuration of a run
 )->None:
-    "Raise `ValueError`, with what to do, if network, task or data set were registered by a file that is not imported."
-    name,files = config['model']['name'],(config.get('source') or {}).get('imports')
-    missing = [f'network {name!r}']*(name not in NETWORKS and not name.startswith(TIMM))
-    missing += [f"task {config['task']!r}"]*(config['task'] not in TASKS)
-    data = (config.get('source') or {}).get('data')
-    missing += [f'data set {data!r}']*(data is not None and data not in DATASETS)
+    "Raise `ValueError` if network, task or data set came from a file that is not imported."
+    name,task,source = config['model']['name'],config['task'],config.get('source') or {}
+    files,data = source.get('imports'),source.get('data')
+    missing = []
+    if name not in NETWORKS and not name.startswith(TIMM): missing.append(f'network {name!r}')
+    if task not in TASKS: missing.append(f'task {task!r}')
+    if data is not None and data not in DATASETS: missing.append(f'data set {data!r}')
     if not files or not missing: return
+    options = ' '.join(f'--import {file}' for file in files)
     calls = '; '.join(f'import_file({file!r})' for file in files)
     raise ValueError(f"the run's {missing[0]} was registered by {', '.join(files)}, which is not "
-                     f"imported: add {' '.join(f'--import {file}' for file in files)} to the command, "
-                     f"or in Python: from attnfree.imports import import_file; {calls}")
+                     f"imported: add {options} to the command, or in Python: "
+                     f"from attnfree.imports import import_file; {calls}")
 
 def build_model(
     config:dict, # Configuration of a run: `task`, and `model`, its arguments
@@ -222,9 +249,9 @@ def load(
         raise ValueError(f"weights={weights!r} must be 'model' or 'best'")
     config,file = read_config(run),Path(run).expanduser()/f'{weights}.safetensors'
     if not file.exists():
-        best = (", or take load(run, 'best')" if (file.parent/'best.safetensors').exists() else '')
-        raise FileNotFoundError(f"run={str(run)!r} holds no {file.name}: it did not come to its end. "
-                                f"Go on with attnfree_train --resume --out {run}{best}")
+        best = ", or take load(run, 'best')" if (file.parent/'best.safetensors').exists() else ''
+        raise FileNotFoundError(f"run={str(run)!r} holds no {file.name}: it did not come to its "
+                                f"end. Go on with attnfree_train --resume --out {run}{best}")
     check_imports(config)
     model = build_model(config)
     try: model.load_state_dict(load_file(file))
@@ -239,7 +266,7 @@ def predict(
     model:nn.Module, # Network of a run, as load returns it
     config:dict,     # Its configuration
     image,           # A file, an array or a PIL image
-)->dict[str,float]:  # What its task makes of the scores: for classes their probabilities, the most probable first
+)->dict[str,float]:  # What its task makes of the scores: probabilities of classes, highest first
     "What the network says of one image."
     task = task_named(config['task'])
     if task.inputs != 'images':

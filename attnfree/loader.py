@@ -21,7 +21,8 @@ def random_states(
     cuda:bool=False, # Also the generator of the current GPU
 )->tuple:            # What set_random_states takes
     "The states of the random number generators of Python, NumPy and PyTorch."
-    return random.getstate(),np.random.get_state(),torch.get_rng_state(),torch.cuda.get_rng_state() if cuda else None
+    gpu = torch.cuda.get_rng_state() if cuda else None
+    return random.getstate(),np.random.get_state(),torch.get_rng_state(),gpu
 
 def set_random_states(
     states:tuple, # From random_states
@@ -45,7 +46,7 @@ def seeded(
     *numbers:int,    # What the random numbers belong to, for example seed, epoch and position
     cuda:bool=False, # Also the generator of the current GPU
 ):
-    "Random numbers that follow from `numbers` alone; behind the context all generators go on as if it had not been."
+    "Random numbers that follow from `numbers` alone; afterwards the generators go on as before."
     before = random_states(cuda)
     seed_all(*numbers, cuda=cuda)
     try: yield
@@ -63,28 +64,32 @@ def epoch_order(
 
 # %% ../nbs/training/01_loader.ipynb #7928aaf9
 class RepeatableDL(TfmdDL):
-    "A fastai loader whose batches follow from seed, epoch and position: repeatable, resumable, shared by processes."
+    "A fastai loader whose batches follow from seed, epoch and position alone."
     def __init__(self,
         dataset,             # fastai Datasets
         bs:int=64,           # Items in a batch, of all processes together
-        seed:int=42,         # Decides orders and changes
-        repeats:int=1,       # Views of each item in an epoch; more than one: repeated augmentation
-        group:int=1,         # Batches are dropped at the end until their number is a multiple of this
-        limit:int=None,      # Items in an epoch: of shuffled data drawn anew for each, else evenly spaced ones; `None`: all
-        skip_bad:bool=False, # Replace items that raise `OSError` by the next ones (training) or leave them out (validation)
+        seed:int=42,         # Decides orders and random changes
+        repeats:int=1,       # Views of each item in an epoch; above 1: repeated augmentation
+        group:int=1,         # With `drop_last` the number of batches is a multiple of this
+        limit:int=None,      # Items in an epoch: shuffled anew, else evenly spaced; `None`: all
+        skip_bad:bool=False, # Replace items that raise `OSError` (training) or leave them out
         **kwargs             # What fastai's TfmdDL takes: shuffle, num_workers, transforms ...
     ):
         self.rank,self.world = rank_and_world()
-        if bs % self.world: raise ValueError(f"bs={bs} cannot be divided among {self.world} processes: use a multiple of {self.world}")
+        if bs % self.world:
+            raise ValueError(f"bs={bs} cannot be divided among {self.world} processes: use a "
+                             f"multiple of {self.world}")
         super().__init__(dataset, bs=bs//self.world, **kwargs)
-        self.seed,self.repeats,self.group,self.limit,self.skip_bad = seed,repeats,group,limit,skip_bad
+        self.seed,self.repeats,self.group = seed,repeats,group
+        self.limit,self.skip_bad = limit,skip_bad
         self.position = torch.tensor([-1, 0]).share_memory_() # epoch, first batch
         self.bad = torch.zeros(self.n, dtype=torch.uint8).share_memory_()
         self.begin,self.workers = 0,None
 
     def new(self, dataset=None, cls=None, **kwargs):
         "The same loader with some things changed; its `bs` counts the items of all processes."
-        same = {name: getattr(self, name) for name in ('seed', 'repeats', 'group', 'limit', 'skip_bad')}
+        settings = ('seed', 'repeats', 'group', 'limit', 'skip_bad')
+        same = {name: getattr(self, name) for name in settings}
         same['bs'] = self.bs*self.world
         return super().new(dataset, cls, **{**same, **kwargs})
 
@@ -107,56 +112,71 @@ class RepeatableDL(TfmdDL):
 
     def get_idxs(self):
         "The items of this process, in order."
-        order = epoch_order(self.n, self.seed, self.position[0].item(), self.repeats)[:self.epoch_items] if self.shuffle else np.arange(self.epoch_items)*self.n//max(1, self.epoch_items)
-        if self.drop_last: order = order[:len(self)*self.bs*self.world]
-        batches = [order[i:i+self.bs] for i in range(self.rank*self.bs, len(order), self.bs*self.world)] if self.world > 1 else [order]
-        return np.concatenate(batches) if batches else order[:0]
+        if self.shuffle:
+            order = epoch_order(self.n, self.seed, self.position[0].item(), self.repeats)
+            order = order[:self.epoch_items]
+        else: order = np.arange(self.epoch_items)*self.n//max(1, self.epoch_items)
+        whole_batch = self.bs*self.world
+        if self.drop_last: order = order[:len(self)*whole_batch]
+        if self.world == 1: return order
+        starts = range(self.rank*self.bs, len(order), whole_batch)
+        parts = [order[start:start+self.bs] for start in starts]
+        return np.concatenate(parts) if parts else order[:0]
 
     def sample(self):
-        "Places in the epoch and item numbers, for one worker or for all."
+        "Positions in the epoch and item numbers, for one worker or for all."
         epoch,begin = self.position.tolist()
         for i,item in enumerate(self.get_idxs()):
-            batch,place = divmod(i, self.bs)
-            if batch >= begin and (batch-begin) % self.num_workers == self.offs: yield epoch,(batch*self.world + self.rank)*self.bs + place,int(item)
+            batch,within = divmod(i, self.bs)
+            if batch >= begin and (batch-begin) % self.num_workers == self.offs:
+                yield epoch,(batch*self.world + self.rank)*self.bs + within,int(item)
 
     def do_item(self, s):
-        "One item with its random changes, all under the seed of its place."
+        "One item with its random changes, all under the seed of its position."
         if not isinstance(s, tuple): return super().do_item(s)
-        epoch,place,item = s
-        seed_all(self.seed, epoch, place) # __iter__ puts back what was before
+        epoch,position,item = s
+        seed_all(self.seed, epoch, position) # __iter__ puts back what was before
         return super().do_item(item)
 
     def create_item(self, s):
         "One item; where bad ones are skipped and it is bad, the next that can be read."
-        for other in range(s or 0, (s or 0) + (100 if self.skip_bad else 1)):
+        first = s or 0
+        for other in range(first, first + (100 if self.skip_bad else 1)):
             try: return super().create_item(other % self.n)
             except OSError:
                 if not self.skip_bad: raise
                 self.bad[other % self.n] = 1
-                if not self.shuffle: raise SkipItemException() # validation: leave it out, count no other image twice
-        raise OSError(f"100 items from {s} on could not be read: look at the data before skipping any")
+                # Validation leaves it out, so that no other image counts twice.
+                if not self.shuffle: raise SkipItemException()
+        raise OSError(f"100 items from {s} on could not be read: look at the data before skipping "
+                      "any")
 
     def __iter__(self):
         "All batches from where the loader stands; each iteration is the next epoch."
         self.position += torch.tensor([1, self.begin - self.position[1]])
         epoch,begin = self.position.tolist()
-        self.begin,cuda = 0,self.device is not None and self.device.type == 'cuda'
+        self.begin = 0
+        cuda = self.device is not None and self.device.type == 'cuda'
         self.before_iter()
         loader,i = None,begin
         while True:
             before = random_states(cuda)
             try:
-                loader = iter(self._loader()) if loader is None else loader # PyTorch draws a seed for its workers here
+                if loader is None: loader = iter(self._loader()) # draws a seed for its workers
                 batch = next(loader, None)
                 if batch is None: break
-                if self.pin_memory and type(batch) == list: batch = tuple(batch)
-                if self.device is not None: batch = to_device(batch, self.device)
+                batch = self._on_device(batch)
                 seed_all(self.seed, epoch, i, self.rank, cuda=cuda)
                 batch = self.after_batch(batch)
             finally: set_random_states(before)
             yield batch
             i += 1
         self.after_iter()
+
+    def _on_device(self, batch):
+        "A batch on the loader's device."
+        if self.pin_memory and type(batch) == list: batch = tuple(batch)
+        return batch if self.device is None else to_device(batch, self.device)
 
     def _loader(self):
         "PyTorch's loader; one with workers is kept."
@@ -167,19 +187,19 @@ class RepeatableDL(TfmdDL):
         return self.workers
 
     def wif(self):
-        "Workers are a process group of their own: signals meant for the training do not end them."
+        "Make a worker a process group of its own: signals meant for the training do not end it."
         if hasattr(os, 'setpgid'): os.setpgid(0, 0)
 
     def __getstate__(self): return {**self.__dict__, 'workers': None}
 
     def to_detach(self, b, cpu=True, gather=True):
-        "Values of this process only: fastai would wait for batches that other processes do not have."
+        "Values of this process only: fastai would wait for batches that others do not have."
         return to_detach(b, cpu=cpu, gather=False)
 
 # %% ../nbs/training/01_loader.ipynb #fa40dd58
 def loader_speed(
     dl:RepeatableDL, # The loader to measure, transforms of batches included
-    batches:int=50,  # At most so many batches
+    batches:int=50,  # Up to this many batches
     warmup:int=2,    # Batches before these, not counted
 )->dict[str,float]:  # `images per second`, and `per worker`
     "How many items per second the loader alone delivers."
@@ -189,6 +209,8 @@ def loader_speed(
         if i < warmup: start = perf_counter()
         else: count += len(batch[0])
         if i+1 == warmup+batches: break
-    if count == 0: raise ValueError(f"the loader has only {len(dl)} batches, warmup={warmup} of which are not counted: use a smaller batch or warmup=0")
+    if count == 0:
+        raise ValueError(f"the loader has only {len(dl)} batches, warmup={warmup} of which are not "
+                         "counted: use a smaller batch or warmup=0")
     speed = count/(perf_counter()-start)
     return {'images per second': speed, 'per worker': speed/max(1, dl.fake_l.num_workers)}

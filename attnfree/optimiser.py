@@ -14,57 +14,84 @@ from timm.optim import param_groups_layer_decay,param_groups_weight_decay
 
 # %% ../nbs/training/02_optimiser.ipynb #c09aa5f4
 def model_parts(
-    model:nn.Module,      # A Backbone, or a model of timm's
-)->list[list[nn.Parameter]]: # Three lists of parameters, stem, body and readout; of other models two, the classifier last
+    model:nn.Module,         # A Backbone, or a model of timm's
+)->list[list[nn.Parameter]]: # Of stem, body and readout; of others two lists, the classifier last
     "Parameter groups for fastai: `freeze` leaves only the last to train."
-    if hasattr(model, 'stem') and hasattr(model, 'body'): return [[*part.parameters()] for part in (model.stem, model.body, model.readout)]
+    if hasattr(model, 'stem') and hasattr(model, 'body'):
+        return [[*part.parameters()] for part in (model.stem, model.body, model.readout)]
     heads = model.get_classifier() # some of timm's have two
     heads = heads if isinstance(heads, tuple) else (heads,)
     head = [p for one in heads for p in one.parameters()]
-    return [[p for p in model.parameters() if not any(p is own for own in head)], head]
+    ids = {id(p) for p in head}
+    return [[p for p in model.parameters() if id(p) not in ids], head]
+
+def _timm_groups(model, layer_decay):
+    "timm's groups of all parameters: it leaves out frozen ones, which could then not be unfrozen."
+    spared = model.no_weight_decay() if hasattr(model, 'no_weight_decay') else ()
+    frozen = [p for p in model.parameters() if not p.requires_grad]
+    for p in frozen: p.requires_grad_(True)
+    if layer_decay == 1:
+        groups = param_groups_weight_decay(model, 1., no_weight_decay_list=spared)
+    else:
+        groups = param_groups_layer_decay(model, 1., no_weight_decay_list=spared,
+                                          layer_decay=layer_decay)
+    for p in frozen: p.requires_grad_(False)
+    return groups
 
 def parameter_groups(
     model:nn.Module,      # A Backbone, or a model of timm's
     layer_decay:float=1., # Rate of a layer as a share of the next one's, above 0
 )->list[dict]:            # Groups for torch's optimisers, with `part`, `decays` and `lr_scale`
     "Divide the parameters by fastai's part, by whether they decay, and by their share of the rate."
-    if not 0 < layer_decay <= 1: raise ValueError(f"layer_decay={layer_decay} must be above 0 and at most 1")
-    spared = model.no_weight_decay() if hasattr(model, 'no_weight_decay') else ()
-    frozen = [p for p in model.parameters() if not p.requires_grad] # timm would leave them out, and they could not be unfrozen
-    for p in frozen: p.requires_grad_(True)
-    if layer_decay == 1: groups = param_groups_weight_decay(model, 1., no_weight_decay_list=spared)
-    else: groups = param_groups_layer_decay(model, 1., no_weight_decay_list=spared, layer_decay=layer_decay)
-    for p in frozen: p.requires_grad_(False)
+    if not 0 < layer_decay <= 1:
+        raise ValueError(f"layer_decay={layer_decay} must be above 0 and at most 1")
     part_of = {id(p): i for i,part in enumerate(model_parts(model)) for p in part}
     divided = {}
-    for group in groups:
+    for group in _timm_groups(model, layer_decay):
         for p in group['params']:
             key = part_of[id(p)],group['weight_decay'] > 0,group.get('lr_scale', 1.)
             divided.setdefault(key, []).append(p)
-    return [dict(params=params, part=part, decays=decays, lr_scale=scale) for (part,decays,scale),params in sorted(divided.items(), key=lambda item: item[0])]
+    return [dict(params=divided[key], part=key[0], decays=key[1], lr_scale=key[2])
+            for key in sorted(divided)]
 
 # %% ../nbs/training/02_optimiser.ipynb #705a04e9
+_SHOWN = ('lr', 'wd', 'mom', 'sqr_mom', 'eps') # Settings that fastai may read and change
+
+def _leading(group):
+    "Sorts groups: the fastest last, of equally fast ones one that decays."
+    return group['lr_scale'],group['decays']
+
 class PartsAdamW(OptimWrapper):
-    "torch's AdamW for the groups of parameter_groups; fastai sees one group for each part of the model."
+    "torch's AdamW for the groups of parameter_groups; fastai sees one group for each part."
     def __init__(self,
-        groups:list[dict],                  # From parameter_groups
-        lr:float=1e-3,                      # Learning rate
-        betas:tuple[float,float]=(0.9,0.999), # How much the averages of gradient and squared gradient keep at each step
-        eps:float=1e-8,                     # Added to the root of the squared gradient
+        groups:list[dict],                    # From parameter_groups
+        lr:float=1e-3,                        # Learning rate
+        betas:tuple[float,float]=(0.9,0.999), # Share of both running averages kept at each step
+        eps:float=1e-8,                       # Added to the root of the squared gradient
     ):
         self.parts = 1 + max(group['part'] for group in groups)
-        super().__init__(opt=torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, weight_decay=0., fused=True))
+        super().__init__(opt=torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps,
+                                               weight_decay=0., fused=True))
+
+    def _groups(self, part):
+        "torch's groups of one part."
+        return [group for group in self.opt.param_groups if group['part'] == part]
 
     @property
     def param_lists(self):
         "The parameters of each part."
-        return [[p for group in self.opt.param_groups if group['part'] == part for p in group['params']] for part in range(self.parts)]
+        return [[p for group in self._groups(part) for p in group['params']]
+                for part in range(self.parts)]
 
     @property
     def hypers(self):
         "The settings of each part, as its fastest and most decaying group has them."
-        chosen = [max((group for group in self.opt.param_groups if group['part'] == part), key=lambda group: (group['lr_scale'], group['decays'])) for part in range(self.parts)]
-        return [{self.fwd_map[k]: v for k,v in detuplify_pg(group).items() if self.fwd_map.get(k) in ('lr', 'wd', 'mom', 'sqr_mom', 'eps')} for group in chosen]
+        settings = []
+        for part in range(self.parts):
+            group = detuplify_pg(max(self._groups(part), key=_leading))
+            named = {self.fwd_map.get(name): value for name,value in group.items()}
+            settings.append({name: value for name,value in named.items() if name in _SHOWN})
+        return settings
 
     def _set_hyper(self, k, v):
         "Set `k` to one value for each part, scaled for the rate, and to 0 for what does not decay."
@@ -76,18 +103,24 @@ class PartsAdamW(OptimWrapper):
             if '__' not in name: group[name] = value
             else: # one of a pair, as Adam's betas
                 pair,i = name.split('__')
-                group[pair] = tuple(value if j == int(i) else old for j,old in enumerate(group[pair]))
+                values = [*group[pair]]
+                values[int(i)] = value
+                group[pair] = tuple(values)
 
 # %% ../nbs/training/02_optimiser.ipynb #25c903b2
 def warmup_schedule(
-    lr:float,            # Highest rate
-    warmup:float=0.,     # Share of the training in which it rises, from 0 to below 1
-    shape:str='cosine',  # How it falls: 'cosine', 'linear', or 'constant'
-    lr_start:float=0.,   # Rate at the first step, where there is a warm-up
-    lr_end:float=0.,     # Rate at the end
-)->ParamScheduler:       # A fastai callback
+    lr:float,           # Highest rate
+    warmup:float=0.,    # Share of the training in which it rises, from 0 to below 1
+    shape:str='cosine', # How it falls: 'cosine', 'linear', or 'constant'
+    lr_start:float=0.,  # Rate at the first step, where there is a warm-up
+    lr_end:float=0.,    # Rate at the end
+)->ParamScheduler:      # A fastai callback
     "Learning rates for warm-up and decay, step by step."
     falls = dict(cosine=SchedCos(lr, lr_end), linear=SchedLin(lr, lr_end), constant=SchedNo(lr, lr))
     if shape not in falls: raise ValueError(f"shape={shape!r} must be one of {', '.join(falls)}")
-    if not 0 <= warmup < 1: raise ValueError(f"warmup={warmup} must be at least 0 and below 1: the rise cannot take all of the training")
-    return ParamScheduler(dict(lr=combine_scheds([warmup, 1-warmup], [SchedLin(lr_start, lr), falls[shape]]) if warmup else falls[shape]))
+    if not 0 <= warmup < 1:
+        raise ValueError(f"warmup={warmup} must be at least 0 and below 1: the rise cannot take "
+                         "all of the training")
+    rates = falls[shape]
+    if warmup: rates = combine_scheds([warmup, 1-warmup], [SchedLin(lr_start, lr), rates])
+    return ParamScheduler(dict(lr=rates))

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import websocket  # from websocket-client, which jupyterlab brings along
 
-CHROMIUM = next(filter(None, map(shutil.which, ['chromium', 'chromium-browser', 'google-chrome'])), None)
-FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking', '--disable-component-update',
-         '--disable-sync', '--disable-dev-shm-usage', '--window-size=1280,1600', '--remote-debugging-port=0', '--remote-allow-origins=*']
+NAMES = ['chromium', 'chromium-browser', 'google-chrome']
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
+FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-sync',
+         '--disable-background-networking', '--disable-component-update',
+         '--disable-dev-shm-usage', '--window-size=1280,1600', '--remote-debugging-port=0',
+         '--remote-allow-origins=*']
 
 
 class Browser:
@@ -21,14 +24,17 @@ class Browser:
         while True:
             message = json.loads(self.socket.recv())
             if message.get('id') == self.count:
-                if 'error' in message: raise RuntimeError(f"{method}: {message['error']['message']}")
+                if 'error' in message:
+                    raise RuntimeError(f"{method}: {message['error']['message']}")
                 return message['result']
             self.events.append(message)
 
     def evaluate(self, script):
         "The value of a JavaScript expression; promises are awaited."
-        result = self.send('Runtime.evaluate', expression=script, awaitPromise=True, returnByValue=True)
-        if 'exceptionDetails' in result: raise RuntimeError(f"{script}: {result['exceptionDetails']}")
+        result = self.send('Runtime.evaluate', expression=script, awaitPromise=True,
+                           returnByValue=True)
+        if 'exceptionDetails' in result:
+            raise RuntimeError(f"{script}: {result['exceptionDetails']}")
         return result['result'].get('value')
 
     def open(self, url, timeout=30):
@@ -36,20 +42,23 @@ class Browser:
         self.events.clear()
         self.send('Page.navigate', url=url)
         end = time.time() + timeout
-        while not self.evaluate(f"location.href.startsWith({json.dumps(url)}) && document.readyState == 'complete'"):
+        here = f'location.href.startsWith({json.dumps(url)})'
+        while not self.evaluate(f"{here} && document.readyState == 'complete'"):
             if time.time() > end: raise TimeoutError(f"{url} did not load in {timeout} s")
             time.sleep(0.1)
 
     def errors(self):
-        "What the page complained about since it was opened: exceptions, `console.error`, files that did not load."
+        "The page's exceptions, calls of `console.error` and files that did not load."
         self.evaluate('new Promise(done => setTimeout(done, 200))')
         found = []
         for event in self.events:
             params = event.get('params', {})
             if event['method'] == 'Runtime.exceptionThrown':
                 details = params['exceptionDetails']
-                found.append(f"{details['text']} {details.get('exception', {}).get('description', '')}")
-            elif event['method'] == 'Runtime.consoleAPICalled' and params['type'] == 'error': found.append(str(params['args']))
+                description = details.get('exception', {}).get('description', '')
+                found.append(f"{details['text']} {description}")
+            elif event['method'] == 'Runtime.consoleAPICalled' and params['type'] == 'error':
+                found.append(str(params['args']))
             elif event['method'] == 'Log.entryAdded' and params['entry']['level'] == 'error':
                 found.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
         return found
@@ -68,19 +77,23 @@ def browser():
         try:
             port_file, end = Path(profile)/'DevToolsActivePort', time.time() + 60
             while not (port_file.exists() and port_file.read_text().count('\n')):
-                if process.poll() is not None or time.time() > end: raise RuntimeError('chromium did not start')
+                if process.poll() is not None or time.time() > end:
+                    raise RuntimeError('chromium did not start')
                 time.sleep(0.1)
             port, path = port_file.read_text().split()
-            socket = websocket.create_connection(f'ws://127.0.0.1:{port}{path}', timeout=60)
-            whole = Browser(socket)
+            address = f'ws://127.0.0.1:{port}'
+            whole = Browser(websocket.create_connection(f'{address}{path}', timeout=60))
             target = whole.send('Target.createTarget', url='about:blank')['targetId']
-            tab = Browser(websocket.create_connection(f'ws://127.0.0.1:{port}/devtools/page/{target}', timeout=60))
+            page = f'{address}/devtools/page/{target}'
+            tab = Browser(websocket.create_connection(page, timeout=60))
             for domain in ('Page', 'Runtime', 'Log'): tab.send(f'{domain}.enable')
             yield tab
             whole.send('Browser.close')
             process.wait(timeout=20)
         finally:
-            if process.poll() is None: process.kill(); process.wait()
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -91,7 +104,8 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 @contextmanager
 def served(folder):
     "Serve `folder` on a free local port; yields its address."
-    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), functools.partial(Quiet, directory=str(folder))) as server:
+    handler = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f'http://127.0.0.1:{server.server_port}/'
         server.shutdown()

@@ -1,4 +1,7 @@
-"Trainings in processes of their own, for the tests that kill them. The children are forked, so that the imports are paid for once."
+"""Trainings in processes of their own, for the tests that kill them.
+
+The children are forked, so that the imports are paid for once.
+"""
 import csv, multiprocessing, os, shutil, sys, warnings
 from pathlib import Path
 
@@ -14,10 +17,11 @@ RECIPE = ['mixup=0.2', 'ema=0.9', 'drop_path=0.1', 'augment=rand-m5-mstd0.5-inc1
 
 
 def _child(log, environment, options, prepare):
-    "What a forked process does: the command, its output in a file, no pictures (they take longer than the training)."
+    "What a forked process does: the command, its output in a file, without the slow pictures."
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1), os.dup2(file, 2)
-    sys.stdout, sys.stderr = (open(number, 'w', buffering=1, closefd=False) for number in (1, 2)) # pytest has others
+    sys.stdout = open(1, 'w', buffering=1, closefd=False)  # pytest has others
+    sys.stderr = open(2, 'w', buffering=1, closefd=False)
     os.environ.update(environment)
     attnfree.run.training.draw_run = lambda *args: []
     if prepare: prepare()
@@ -26,7 +30,9 @@ def _child(log, environment, options, prepare):
 
 def start(folder, environment=None, prepare=None, **options):
     "A process that trains in `folder`; its output goes to a file beside it."
-    process = FORK.Process(target=_child, args=(f'{folder}.log', environment or {}, dict(out=str(folder)) | options, prepare))
+    options = dict(out=str(folder)) | options
+    arguments = f'{folder}.log', environment or {}, options, prepare
+    process = FORK.Process(target=_child, args=arguments)
     process.start()
     return process
 
@@ -46,14 +52,17 @@ def log(folder): return Path(f'{folder}.log').read_text()
 def result(folder):
     "What must be the same in the end: the weights, and the metrics without times."
     weights = (Path(folder)/'model.safetensors').read_bytes()
-    with open(Path(folder)/'metrics.csv') as file: rows = [{k: v for k, v in row.items() if k not in ('seconds', 'images/s', 'waiting')} for row in csv.DictReader(file)]
-    return weights, rows
+    with open(Path(folder)/'metrics.csv') as file: rows = list(csv.DictReader(file))
+    times = 'seconds', 'images/s', 'waiting'
+    return weights, [{k: v for k, v in row.items() if k not in times} for row in rows]
 
 
 def finish(folder, **options):
-    "Start again what was killed: go on with it, or begin anew if it had not yet written its configuration."
+    "Resume what was killed, or begin anew if it had not yet written its configuration."
     if not (Path(folder)/'config.json').exists():
         shutil.rmtree(folder, ignore_errors=True)
         process = start(folder, **options)
-    else: process = start(folder, resume=True, **{k: v for k, v in options.items() if k in ('workers', 'every', 'imports')})
+    else:
+        again = {k: v for k, v in options.items() if k in ('workers', 'every', 'imports')}
+        process = start(folder, resume=True, **again)
     assert end(process) == 0, log(folder)

@@ -88,7 +88,8 @@ def tool(name, root, *options):
 
 
 SITE, SOURCE = 'https://example.github.io/example', 'https://github.com/example/example/blob/main'
-GOOD = [text('## A part\n\nA formula $x_t = \\sum_s w_{ts}$, a [page](part/01_fine.ipynb#more-of-it),'
+GOOD = [text('## A part\n\nA formula $x_t = \\sum_s w_{ts}$,'
+             ' a [page](part/01_fine.ipynb#more-of-it),'
              f' [here](#a-part), [the site]({SITE}/part/fine.html#more-of-it),'
              f' [source]({SOURCE}/example/__init__.py#L1).\n\n'
              '$$ \\Big\\lVert y \\Big\\rVert_F $$'),
@@ -98,7 +99,8 @@ GOOD = [text('## A part\n\nA formula $x_t = \\sum_s w_{ts}$, a [page](part/01_fi
         code('plot()', shown('image/png', PNG)), code("'$$' # not a formula: code")]
 BROKEN = {  # name of the page: (its cells, what is reported, of the page or of the notebook)
     '02_picture': ([text('![gone](images/gone.png)')], 'missing picture: images/gone.png'),
-    '03_page': ([text('[gone](gone.html)')], 'dead link: gone.html: no page or file part/gone.html'),
+    '03_page': ([text('[gone](gone.html)')],
+                'dead link: gone.html: no page or file part/gone.html'),
     '04_anchor': ([text('## Here\n\n[gone](#there)')], 'dead link: #there: no such anchor'),
     '05_other_anchor': ([text('[gone](01_fine.ipynb#nowhere)')], '#nowhere: no such anchor'),
     '06_site': ([text(f'[gone]({SITE}/part/fine.html#nowhere)')], '#nowhere: no such anchor'),
@@ -216,7 +218,7 @@ def test_readme_refuses_stored_pictures(tmp_path):
 
 
 def test_notebooks_are_counted(tmp_path):
-    "Two of one name in two folders count as two, and each is judged by itself."
+    "Two of one name in two folders count as two, and each is checked by itself."
     project(tmp_path, {'a/00_one': [code('assert 1 + 1 == 2')],
                        'b/00_one': [code('assert 1 + 1 == 3')],
                        'b/02_flagged': [code('#| slow\nassert False')],

@@ -27,7 +27,7 @@ def site():
 
 
 def own_errors(tab):
-    "The page's complaints; left out are those about other hosts, whose require.js defines `define`."
+    "The page's complaints, without those about other hosts, whose require.js defines `define`."
     others = ('https://', 'favicon.ico', 'define is not defined')
     return [error for error in tab.errors() if not any(other in error for other in others)]
 

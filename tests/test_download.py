@@ -22,15 +22,15 @@ MD5 = hashlib.md5(ARCHIVE).hexdigest()
 
 
 class Handler(BaseHTTPRequestHandler):
-    "Serves the archive at `/whole`, hangs up in the middle of it at `/broken`, and falls silent there at `/silent`."
+    "Serves the archive at `/whole`; halfway it hangs up at `/broken`, falls silent at `/silent`."
     def do_GET(self):
         self.send_response(200)
         self.send_header('Content-Length', str(len(ARCHIVE)))
         self.end_headers()
-        if self.path=='/whole': return self.wfile.write(ARCHIVE)
+        if self.path == '/whole': return self.wfile.write(ARCHIVE)
         self.wfile.write(ARCHIVE[:len(ARCHIVE)//2])
         self.wfile.flush()
-        if self.path=='/silent': self.server.closing.wait(120)
+        if self.path == '/silent': self.server.closing.wait(120)
 
     def log_message(self, *args): pass
 
@@ -55,26 +55,31 @@ def test_whole(url, tmp_path):
 
 
 def test_connection_breaks(url, tmp_path):
-    with pytest.raises(OSError, match='could not fetch things.*retrieval incomplete'): download(f'{url}/broken', tmp_path/'things', MD5)
+    with pytest.raises(OSError, match='could not fetch things.*retrieval incomplete'):
+        download(f'{url}/broken', tmp_path/'things', MD5)
     assert not list(tmp_path.iterdir())
     download(f'{url}/whole', tmp_path/'things', MD5)
     assert (tmp_path/'things/a.bin').exists()
 
 
 def test_wrong_checksum(url, tmp_path):
-    with pytest.raises(OSError, match='checksum'): download(f'{url}/whole', tmp_path/'things', '0'*32)
+    with pytest.raises(OSError, match='checksum'):
+        download(f'{url}/whole', tmp_path/'things', '0'*32)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize('how', [signal.SIGKILL, signal.SIGINT])
 def test_process_ends_in_the_middle(url, tmp_path, how):
-    code = f"from attnfree.data import download; download('{url}/silent', '{tmp_path}/things', '{MD5}')"
-    process = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) # a background job may ignore it
+    code = ("from attnfree.data import download; "
+            f"download('{url}/silent', '{tmp_path}/things', '{MD5}')")
+    def hear(): signal.signal(signal.SIGINT, signal.SIG_DFL)  # a background job may ignore it
+    process = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL, preexec_fn=hear)
+    def begun(): return any(o.stat().st_size for o in tmp_path.glob('.things-*/archive.tgz'))
     try:
         end = time.time() + 120
-        while not any(o.stat().st_size for o in tmp_path.glob('.things-*/archive.tgz')):  # until the first bytes are there
-            assert process.poll() is None and time.time()<end, 'the download never began'
+        while not begun():
+            assert process.poll() is None and time.time() < end, 'the download never began'
             time.sleep(0.1)
         process.send_signal(how)
         assert process.wait(60) != 0

@@ -31,8 +31,8 @@ attnfree_generate('bytes', tokens=20, seed=1, **mixers)
 attnfree_train(data='digits', task='pixels', model='pixels_shift_micro_8', epochs=1, set=short,
                out='pixels', **mixers)
 attnfree_generate('pixels', images=2, **mixers)
-attnfree_sweep(cases=['lr=1e-3', 'lr=3e-3'], out='sweep', set=short[:2] + ['epochs=1', 'warmup_epochs=0',
-               'model=fourier_micro_patch2_8'], **mixers)
+attnfree_sweep(cases=['lr=1e-3', 'lr=3e-3'], out='sweep', **mixers,
+               set=short[:2] + ['epochs=1', 'warmup_epochs=0', 'model=fourier_micro_patch2_8'])
 
 attnfree_train(model='kernels_micro_patch2_8', epochs=1, set=short, out='kernels', **kernels)
 
@@ -44,13 +44,15 @@ attnfree_predict('lit', ['digit.png'], **lit)
 attnfree_plot(['lit'], out='lit.png')
 
 for name, path in dict(folders='pictures', table='table.csv').items():
-    attnfree_train(recipe='digits', set=[f'data={name}', 'bs=16'], path=path, epochs=2, out=name, **tables)
+    attnfree_train(recipe='digits', set=[f'data={name}', 'bs=16'], path=path, epochs=2, out=name,
+                   **tables)
     attnfree_eval(name, **tables)
 
 attnfree_train(model='timm:deit_tiny_patch16_224', epochs=1, set=short + ['size=32'], out='deit')
 attnfree_train(resume=True, out='deit')
 attnfree_train(model='timm:resnet10t', epochs=1, set=short + ['size=32'], out='resnet')
-attnfree_train(model='timm:deit_tiny_distilled_patch16_224', epochs=1, set=short + ['size=32'], out='two')
+attnfree_train(model='timm:deit_tiny_distilled_patch16_224', epochs=1, set=short + ['size=32'],
+               out='two')
 attnfree_eval('deit'), attnfree_eval('resnet')
 attnfree_predict('deit', ['digit.png']), attnfree_predict('resnet', ['digit.png'])
 attnfree_plot(['deit', 'resnet', 'images'], out='baselines.png')
@@ -75,9 +77,9 @@ def trained(tmp_path_factory):
             in zip(images[:200], digits.target)]
     (folder/'table.csv').write_text('\n'.join(rows))
     for i in range(60):
-        place = folder/'pictures'/('even' if digits.target[i] % 2 == 0 else 'odd')
-        place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(images[i]).save(place/f'{i}.png')
+        class_folder = folder/'pictures'/('even' if digits.target[i] % 2 == 0 else 'odd')
+        class_folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(images[i]).save(class_folder/f'{i}.png')
     (folder/'song.txt').write_text(''.join(f'{i} green bottles\n' for i in range(100)))
     done = python(folder, '-c', COMMANDS)
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
@@ -93,7 +95,7 @@ def test_all_commands_take_a_network(trained):
 
 
 def test_a_task_is_trained_evaluated_and_drawn(trained):
-    "A regression on the images of another task: it learns, and is judged by its own metric."
+    "A regression on the images of another task: it learns, and is evaluated by its own metric."
     metrics = pd.read_csv(trained/'lit/metrics.csv')
     lit = (load_digits().images > 0).mean(axis=(1, 2))
     guess = abs(lit - lit.mean()).mean()  # 0.039: the same answer for all images
@@ -118,27 +120,29 @@ def test_networks_of_timm_are_baselines(trained):
     for name in 'deit', 'resnet':
         assert (trained/name/'predictions/digit.png').exists()
         assert pd.read_csv(trained/name/'eval.csv').images.iloc[-1] == 360
-        assert sorted(file.name for file in (trained/name).glob('*.png')) == ['confusion.png', 'curves.png']
+        pictures = sorted(file.name for file in (trained/name).glob('*.png'))
+        assert pictures == ['confusion.png', 'curves.png']
 
 
 OWN = dict(imports=[str(EXAMPLES/'mixers.py')], model='fourier_micro_patch2_8')
 
 
 def test_a_task_that_changed_is_noticed(trained):
-    "The network of a run is not judged, and not gone on with, by a task that asks for another one."
+    "A run is neither evaluated nor resumed by a task that asks for another network."
     (trained/'two_scores.py').write_text(LIT + 'Lit.outputs = lambda self, classes: 2\n')
     mine = dict(imports=[str(trained/'two_scores.py')])
     assert end(start(trained/'lit', resume=True, **mine)) == 1
     assert 'its task and data now ask for' in log(trained/'lit')
     done = python(trained, '-c', "from attnfree.evaluate import attnfree_eval; "
                                  "attnfree_eval('lit', imports=['two_scores.py'])")
-    assert done.returncode == 1 and 'num_classes=1, task=\'lit\' needs 2' in done.stderr, done.stderr
+    assert done.returncode == 1, done.stderr
+    assert "num_classes=1, task='lit' needs 2" in done.stderr, done.stderr
 
 
 def test_a_picture_that_fails_costs_no_training(tmp_path):
     (tmp_path/'bad.py').write_text(LIT + 'Lit.pictures = lambda self, model, dls: 1/0\n')
-    done = python(tmp_path, '-m', 'attnfree.train', '--import', 'bad.py', '--data', 'digits', '--task',
-                  'lit', '--epochs', '1', '--out', 'run')
+    done = python(tmp_path, '-m', 'attnfree.train', '--import', 'bad.py', '--data', 'digits',
+                  '--task', 'lit', '--epochs', '1', '--out', 'run')
     assert done.returncode == 0 and (tmp_path/'run/model.safetensors').exists(), done.stderr
     assert 'The pictures could not be drawn: ZeroDivisionError' in done.stdout
 
@@ -189,10 +193,13 @@ LOSS = "lambda scores, share: F.mse_loss(scores[:,0], share)"
     ('x = (', '', "SyntaxError: '(' was never closed"),
     ('x = 1', '', 'it registers nothing'),
     ('1/0', '', 'ZeroDivisionError: division by zero (bad.py, line 1)'),
-    (MIXERS.replace("'fourier'", "'ff'"), '', "'ff_micro_patch2_8' of the family 'ff' has the name"),
-    (MIXERS + "register(image_family('fourier', Fourier))\n", '', "has the name of one of 'fourier'"),
+    (MIXERS.replace("'fourier'", "'ff'"), '',
+     "'ff_micro_patch2_8' of the family 'ff' has the name"),
+    (MIXERS + "register(image_family('fourier', Fourier))\n", '',
+     "has the name of one of 'fourier'"),
     (MIXERS.replace("x, dim=(1, 2)", "x, dim=(0, 2)"), '',
-     "the mixer of the family 'fourier' fails check_mixer, which tries shape, gradients, that examples"),
+     "the mixer of the family 'fourier' fails check_mixer, which tries shape, gradients, "
+     "that examples"),
     (MIXERS.replace("(0, 0, 1, -1)", "(0, 0, -1, 1)"), '', "the mixer of the family 'shift' fails"),
     (KERNELS.replace('self.kernels.detach()', 'self.kernels[:,:2].detach()'), '',
      "the mixer of the family 'kernels' fails"),
@@ -217,14 +224,18 @@ LOSS = "lambda scores, share: F.mse_loss(scores[:,0], share)"
     (LIT + "Lit.outputs = lambda self, classes: 0\n", '--data digits --task lit',
      'outputs=0 must be a whole number from 1'),
     ('import sys; sys.exit()', '', 'SystemExit:  (bad.py, line 1)'),
-    (LIT, '--data cifar10 --task lit', "task='lit' is none of data='cifar10', which has classification"),
+    (LIT, '--data cifar10 --task lit',
+     "task='lit' is none of data='cifar10', which has classification"),
     (LIT, '--data digits --task lit --set mixup=0.2', 'mixup=0.2 is for images with a class'),
     (LIT, '--data digits --task lit --model mlm_gmlp_mini_128', 'is a network for texts'),
     (LIT, '--data digits --task lti', "task='lti' is unknown. Nearest: lit"),
     (LIT, '--recipe bad.toml', "bad.toml': lr='fast' must be a number from 0"),
-    (TABLES.replace("DataSet('table'", "DataSet('digits'"), '', "the data set 'digits' is there already"),
-    (TABLES.replace("'table', ('classification',)", "'table', ('lm',)"), '', 'no function reads it so'),
-    (TABLES.replace("classes)\n\nregister", "None)\n\nregister"), '--recipe digits --set data=table --path t.csv',
+    (TABLES.replace("DataSet('table'", "DataSet('digits'"), '',
+     "the data set 'digits' is there already"),
+    (TABLES.replace("'table', ('classification',)", "'table', ('lm',)"), '',
+     'no function reads it so'),
+    (TABLES.replace("classes)\n\nregister", "None)\n\nregister"),
+     '--recipe digits --set data=table --path t.csv',
      "task='classification' needs classes, and these images have none")])
 def test_a_bad_file_is_one_line_and_nothing_is_written(tmp_path, text, options, complaint):
     (tmp_path/'bad.py').write_text(text)

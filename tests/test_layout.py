@@ -1,8 +1,8 @@
-"""The house's rules: what a notebook's folder, number and name say, and what it may import.
+"""The layout of the package: where a notebook stands, what it may import, how wide its lines are.
 
-A notebook's folder is its role, its number its place in the reading order of the folder, its name
-the last part of its module's name. One notebook, one module. A notebook imports only from earlier
-ones, in its tests as well.
+A notebook's folder is its role, its number its position in the reading order of the folder, its
+name the last part of its module's name. One notebook, one module. A notebook imports only from
+earlier ones, in its tests as well. No line of code is longer than a page is wide.
 """
 import ast, json, re, sys
 from pathlib import Path
@@ -12,8 +12,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # The folders in the order in which they may import from each other.
 FOLDERS = ['skeleton', 'mixers', 'mixers/aft', 'mixers/less_attention', 'text', 'models',
-           'visualise', 'cost', 'training', 'callbacks', 'tasks', 'data', 'learning', 'run',
-           'commands', 'bench', 'tutorials', 'results', '.']
+           'visualise', 'cost', 'training', 'callbacks', 'tasks', 'data', 'learning', 'commands',
+           'bench', 'tutorials', 'results', '.']
+SCRIPTS = ['tests/*.py', '.ci/*.py', '.ci/run', 'examples/*.py']  # held to the same width
+WIDTH = 100
 READERS = ['tutorials', 'results', '.']  # they export nothing
 EXPORTED = re.compile(r'^#\|\s*(export|exports|exporti)\b', re.MULTILINE)
 DEFAULT = re.compile(r'^#\|\s*default_exp\s+(\S+)', re.MULTILINE)
@@ -29,9 +31,9 @@ PROMISED = {
     'mixer': 'check_mixer', 'block': 'MixerBlock', 'backbone': 'Backbone Readout Stack',
     'patch': 'PatchEmbed', 'vision': 'create_model', 'language': 'create_model',
     'tasks': 'Task register_task', 'data': 'create_dls DataSet register_data_set',
-    'families': 'Family register', 'learner': 'attnfree_learner', 'visualise': 'plot_spatial_weights',
-    'run': 'train draw_run plan_training plan_evaluation plot_prediction plot_runs generate plot_sweep',
-    'train': 'attnfree_train', 'evaluate': 'attnfree_eval attnfree_predict attnfree_plot',
+    'families': 'Family register', 'learner': 'attnfree_learner',
+    'visualise': 'plot_spatial_weights', 'train': 'attnfree_train',
+    'evaluate': 'attnfree_eval attnfree_predict attnfree_plot',
     'generate': 'attnfree_generate', 'sweep': 'attnfree_sweep', 'bench': 'attnfree_bench'}
 
 
@@ -42,7 +44,9 @@ class Notebook:
         self.folder = path.parent.relative_to(nbs).as_posix()
         self.number, _, self.title = path.stem.partition('_')
         cells = json.loads(path.read_text(encoding='utf-8'))['cells']
-        sources = [''.join(c['source']) for c in cells if c['cell_type'] == 'code']
+        self.cells = {number: ''.join(cell['source']) for number, cell in enumerate(cells, 1)
+                      if cell['cell_type'] == 'code'}
+        sources = [*self.cells.values()]
         self.code = [(bool(EXPORTED.search(source)), source) for source in sources]
         self.modules = DEFAULT.findall('\n'.join(sources))
         self.module = self.modules[0] if self.modules else None
@@ -176,7 +180,25 @@ def strangers(package, found):
         if not (package/name).exists(): yield f'{name}, which is missing'
 
 
-def test_every_notebook_has_its_room():
+def long_lines(root):
+    "Each line of code below `root` that is too long: file, cell (counted from 1), line, columns."
+    sources = {}
+    for book in notebooks(root/'nbs'):
+        for number, source in book.cells.items():
+            sources[f'nbs/{book}.ipynb, cell {number}'] = source
+    for path in sorted(file for pattern in SCRIPTS for file in root.glob(pattern)):
+        sources[path.relative_to(root).as_posix()] = path.read_text(encoding='utf-8')
+    for name, source in sources.items():
+        for number, line in enumerate(source.splitlines(), 1):
+            if len(line) > WIDTH: yield f'{name}, line {number}: {len(line)} columns'
+
+
+def test_every_line_fits_the_page():
+    found = list(long_lines(ROOT))
+    assert not found, '\n'.join([f'over {WIDTH} columns:', *found])
+
+
+def test_every_notebook_has_its_place():
     assert len(notebooks()) > 50
     assert not list(misplaced(notebooks()))
 
@@ -194,7 +216,8 @@ def test_promised_imports():
     import importlib
     for module, names in PROMISED.items():
         found = importlib.import_module(f'attnfree.{module}')
-        for name in names.split(): assert callable(getattr(found, name)), f'attnfree.{module}.{name}'
+        for name in names.split():
+            assert callable(getattr(found, name)), f'attnfree.{module}.{name}'
 
 
 def write(nbs, name, *cells):
@@ -205,9 +228,24 @@ def write(nbs, name, *cells):
     path.write_text(json.dumps({'cells': content}))
 
 
+def test_a_long_line_is_found(tmp_path):
+    widest, longer = 'x'*WIDTH, 'x'*(WIDTH + 1)
+    write(tmp_path/'nbs', 'mixers/01_ff', widest, f'y = 1\n{longer}')
+    write(tmp_path/'nbs', 'index', longer)
+    for name in ('.ci/run', '.ci/docs.py', 'tests/test_ff.py', 'examples/mine.py', 'setup.py'):
+        (tmp_path/name).parent.mkdir(exist_ok=True)
+        (tmp_path/name).write_text(f'{widest}\n\n{longer}\n')
+    columns = f'{WIDTH + 1} columns'
+    assert list(long_lines(tmp_path)) == [
+        f'nbs/index.ipynb, cell 1, line 1: {columns}',
+        f'nbs/mixers/01_ff.ipynb, cell 2, line 2: {columns}',
+        f'.ci/docs.py, line 3: {columns}', f'.ci/run, line 3: {columns}',
+        f'examples/mine.py, line 3: {columns}', f'tests/test_ff.py, line 3: {columns}']
+
+
 @pytest.fixture
 def nbs(tmp_path):
-    "A small house that keeps all rules."
+    "A small package that keeps all rules."
     for name, module in [('skeleton/00_patch', 'patch'), ('mixers/00_attention', 'attention'),
                          ('mixers/01_ff', 'ff'), ('mixers/aft/00_variants', 'aft.variants'),
                          ('models/00_vision', 'vision')]:
@@ -216,7 +254,7 @@ def nbs(tmp_path):
     return tmp_path
 
 
-def test_a_good_house(nbs):
+def test_a_good_layout(nbs):
     assert not [*violations(notebooks(nbs)), *misplaced(notebooks(nbs))]
 
 
@@ -252,7 +290,7 @@ def test_law_can_be_broken(nbs, source, complaint):
     ('tutorials/01_sgu', ['#| default_exp sgu'], 'is for reading'),
     ('tutorials/01_compare', ['x = 1'], 'the same address'),
     ('more', ['x = 1'], 'only the index')])
-def test_rooms_can_be_missed(nbs, name, cells, complaint):
+def test_places_can_be_missed(nbs, name, cells, complaint):
     write(nbs, name, *cells)
     assert any(complaint in sentence for sentence in misplaced(notebooks(nbs)))
 

@@ -1,4 +1,4 @@
-"One, two and three processes: the same losses and accuracies; and what happens if one of them dies."
+"One, two and three processes: the same losses and accuracies; and what happens if one dies."
 import csv, os, signal, socket, subprocess, sys, time
 from pathlib import Path
 
@@ -16,12 +16,17 @@ def free_port():
 
 
 def start_all(folder, world, **options):
-    port = str(free_port())
-    return [start(folder, dict(WORLD_SIZE=str(world), RANK=str(rank), LOCAL_RANK=str(rank), MASTER_ADDR='127.0.0.1', MASTER_PORT=port), **options) for rank in range(world)]
+    "Start `world` processes of one training."
+    shared = dict(WORLD_SIZE=str(world), MASTER_ADDR='127.0.0.1', MASTER_PORT=str(free_port()))
+    ranks = [dict(RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(world)]
+    return [start(folder, shared | rank, **options) for rank in ranks]
 
 
 def metrics(folder):
-    with open(Path(folder)/'metrics.csv') as file: return [{name: float(row[name]) for name in ('train_loss', 'valid_loss', 'accuracy')} for row in csv.DictReader(file)]
+    "Losses and accuracy by epoch."
+    with open(Path(folder)/'metrics.csv') as file: rows = list(csv.DictReader(file))
+    names = 'train_loss', 'valid_loss', 'accuracy'
+    return [{name: float(row[name]) for name in names} for row in rows]
 
 
 @pytest.fixture(scope='module')
@@ -33,7 +38,8 @@ def alone(tmp_path_factory):
 
 def same(found, expected):
     for ours, theirs in zip(found, expected, strict=True):
-        assert abs(ours['train_loss'] - theirs['train_loss']) < 1e-5 and abs(ours['valid_loss'] - theirs['valid_loss']) < 1e-5
+        assert abs(ours['train_loss'] - theirs['train_loss']) < 1e-5
+        assert abs(ours['valid_loss'] - theirs['valid_loss']) < 1e-5
         assert ours['accuracy'] == theirs['accuracy']
 
 
@@ -47,7 +53,7 @@ def test_several_are_as_one(tmp_path, alone, world):
 
 
 def test_killed_and_resumed(tmp_path):
-    "Two processes, one of which is killed: the other ends by itself and says so; both go on, to the same end."
+    "One of two processes is killed: the other ends by itself and says so; both resume as if not."
     whole, folder = tmp_path/'whole', tmp_path/'run'
     settings = ['bs=48', 'epochs=3', 'drop_path=0.2']
     for process in start_all(whole, 2, set=settings): assert end(process) == 0, log(whole)
@@ -71,7 +77,8 @@ def test_signal_to_one_of_two(tmp_path):
 
 def test_nobody_at_the_address(tmp_path):
     folder = tmp_path/'run'
-    process = start(folder, dict(WORLD_SIZE='2', RANK='1', MASTER_ADDR='127.0.0.1', MASTER_PORT=str(free_port())), timeout=1.)
+    alone = dict(WORLD_SIZE='2', RANK='1', MASTER_ADDR='127.0.0.1', MASTER_PORT=str(free_port()))
+    process = start(folder, alone, timeout=1.)
     assert end(process, 60) == 1
     assert "did not meet the others at MASTER_ADDR='127.0.0.1'" in log(folder)
 
@@ -82,11 +89,15 @@ def test_batch_that_cannot_be_shared(tmp_path):
     assert 'bs=47 cannot be divided among 2 processes' in log(folder)
 
 
-@pytest.mark.parametrize('launcher', [['torch.distributed.run', '--nproc-per-node', '2', '--master-port'],
-                                      ['accelerate.commands.launch', '--cpu', '--num_processes', '2', '--num_machines', '1', '--mixed_precision', 'no', '--dynamo_backend', 'no', '--main_process_port']])
+@pytest.mark.parametrize('launcher', [
+    'torch.distributed.run --nproc-per-node 2 --master-port',
+    'accelerate.commands.launch --cpu --num_processes 2 --num_machines 1 --mixed_precision no '
+    '--dynamo_backend no --main_process_port'])
 def test_launchers(tmp_path, alone, launcher):
-    command = [sys.executable, '-W', 'ignore', '-m', *launcher, str(free_port()), '-m', 'attnfree.train', '--out', str(tmp_path/'run')]
+    command = [sys.executable, '-W', 'ignore', '-m', *launcher.split(), str(free_port()),
+               '-m', 'attnfree.train', '--out', str(tmp_path/'run')]
     for setting in PLAIN: command += ['--set', setting]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | dict(OMP_NUM_THREADS='1', MPLBACKEND='agg'))
+    environment = os.environ | dict(OMP_NUM_THREADS='1', MPLBACKEND='agg')
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     same(metrics(tmp_path/'run'), alone)

@@ -120,7 +120,7 @@ def test_commands_are_those_of_the_docstring(name):
 
 @pytest.mark.parametrize('name', [*SCRIPTS, 'making'])
 def test_names_resolve(name):
-    "Scripts import inside of functions, where nothing else would notice a name that is gone."
+    "Scripts import within functions, where nothing else would notice a name that is gone."
     file = RESULTS/f'{name}.py'
     done = subprocess.run([sys.executable, '-m', 'pyflakes', file], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

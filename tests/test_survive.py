@@ -1,4 +1,4 @@
-"Runs that survive: real processes, real signals, a disk that is full."
+"Interrupted runs resume to the last bit: real processes, real signals, a disk that is full."
 import os, random, resource, signal, time
 from pathlib import Path
 
@@ -23,20 +23,25 @@ def test_killed_at_ten_instants(tmp_path, undisturbed, workers):
     moments = random.Random(workers)
     found = []
     for i in range(10):
-        folder, moment = tmp_path/f'{i}', moments.uniform(0.05, 0.75)*seconds*(1.2 if workers else 1)
+        folder = tmp_path/f'{i}'
+        moment = moments.uniform(0.05, 0.75)*seconds*(1.2 if workers else 1)
         process = start(folder, set=RECIPE, every=1 if i % 2 else 4, workers=workers)
         process.join(moment)
         alive = process.is_alive()
         if not alive: seconds *= 0.6  # the machine was loaded when an undisturbed run was measured
         process.kill()
         process.join()
-        where = load_state(folder/'checkpoint.safetensors')['position'] if (folder/'checkpoint.safetensors').exists() else None
+        checkpoint = folder/'checkpoint.safetensors'
+        position = load_state(checkpoint)['position'] if checkpoint.exists() else None
         finish(folder, set=RECIPE, every=4, workers=workers)
-        found.append((round(moment, 2), alive, where, result(folder) == expected))
-        print(f'workers {workers}: SIGKILL after {moment:.2f} s{"" if alive else " (it had ended)"}, last checkpoint (epoch, batch) {where}: {"equal" if found[-1][-1] else "DIFFERENT"}')
+        equal = result(folder) == expected
+        found.append((round(moment, 2), alive, position, equal))
+        ended, verdict = '' if alive else ' (it had ended)', 'equal' if equal else 'DIFFERENT'
+        print(f'workers {workers}: SIGKILL after {moment:.2f} s{ended}, '
+              f'last checkpoint (epoch, batch) {position}: {verdict}')
     assert all(equal for *_, equal in found), found
     assert sum(alive for _, alive, _, _ in found) >= 5
-    assert len({where for _, _, where, _ in found}) >= 4  # the instants were different ones
+    assert len({position for _, _, position, _ in found}) >= 4  # the instants were different ones
 
 
 @pytest.mark.parametrize('name', ['SIGINT', 'SIGTERM'])
@@ -46,7 +51,8 @@ def test_a_signal_saves_first(tmp_path, undisturbed, name):
     while not (folder/'metrics.csv').exists() and process.is_alive(): time.sleep(0.01)
     os.kill(process.pid, getattr(signal, name))
     assert end(process) == 128 + getattr(signal, name), log(folder)
-    assert f'{name} after step ' in log(folder) and f'Go on with: attnfree_train --resume --out {folder}' in log(folder)
+    assert f'{name} after step ' in log(folder)
+    assert f'Go on with: attnfree_train --resume --out {folder}' in log(folder)
     finish(folder)
     assert result(folder) == undisturbed[0]
 
@@ -64,7 +70,8 @@ def test_a_signal_to_the_whole_group(tmp_path, undisturbed):
 
 def test_resume_with_other_pieces(tmp_path):
     "Mixed precision, accumulated gradients, clipping, rates by layer."
-    more = ['precision=bf16', 'clip=1', 'bs=66', 'accumulate=3', 'layer_decay=0.8', 'channels_last=true']
+    more = ['precision=bf16', 'clip=1', 'bs=66', 'accumulate=3', 'layer_decay=0.8',
+            'channels_last=true']
     whole, folder = tmp_path/'whole', tmp_path/'run'
     assert end(start(whole, set=RECIPE + more)) == 0, log(whole)
     process = start(folder, set=RECIPE + more, every=1)
@@ -76,9 +83,12 @@ def test_resume_with_other_pieces(tmp_path):
 
 def test_resume_sequences(tmp_path):
     "Windows of a text that begin anywhere, dropout, activations computed anew."
-    (tmp_path/'story.txt').write_text(' '.join(f'{i} green bottles' for i in range(400)))
-    fields = ['size=32', 'bs=16', 'epochs=2', 'warmup_steps=2', 'drop=0.1', 'augment=true', 'checkpointing=true']
-    options = dict(data='text', task='lm', path=str(tmp_path/'story.txt'), set=fields, environment=dict(FASTAI_HOME=str(tmp_path/'home')))
+    story = tmp_path/'story.txt'
+    story.write_text(' '.join(f'{i} green bottles' for i in range(400)))
+    fields = ['size=32', 'bs=16', 'epochs=2', 'warmup_steps=2', 'drop=0.1', 'augment=true',
+              'checkpointing=true']
+    options = dict(data='text', task='lm', path=str(story), set=fields,
+                   environment=dict(FASTAI_HOME=str(tmp_path/'home')))
     whole, folder = tmp_path/'whole', tmp_path/'run'
     assert end(start(whole, **options)) == 0, log(whole)
     process = start(folder, every=1, **options)
@@ -96,8 +106,10 @@ def test_full_disk(tmp_path, undisturbed):
     kept = (folder/'checkpoint.safetensors').read_bytes()
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
     assert end(start(folder, prepare=limit, resume=True, every=4)) == 1
-    assert 'could not be written (File too large)' in log(folder) # the checkpoint, or the best weights before it
-    assert (folder/'checkpoint.safetensors').read_bytes() == kept and not list(folder.glob('.*.part'))
+    # the checkpoint, or the best weights before it
+    assert 'could not be written (File too large)' in log(folder)
+    assert (folder/'checkpoint.safetensors').read_bytes() == kept
+    assert not list(folder.glob('.*.part'))
     finish(folder)
     assert result(folder) == undisturbed[0]
 
@@ -105,9 +117,11 @@ def test_full_disk(tmp_path, undisturbed):
 def test_infinite_loss(tmp_path):
     folder = tmp_path/'run'
     assert end(start(folder, set=['epochs=3', 'lr=1e30', 'warmup_epochs=1.5'])) == 1
-    assert 'the loss is nan at step' in log(folder) or 'is not finite after step' in log(folder), log(folder)
-    if (folder/'checkpoint.safetensors').exists():
-        assert all(value.isfinite().all() for value in load_state(folder/'checkpoint.safetensors')['model'].values())
+    said = log(folder)
+    assert 'the loss is nan at step' in said or 'is not finite after step' in said, said
+    checkpoint = folder/'checkpoint.safetensors'
+    if checkpoint.exists():
+        assert all(value.isfinite().all() for value in load_state(checkpoint)['model'].values())
 
 
 def test_twenty_epochs_need_no_more_memory(tmp_path):
@@ -115,8 +129,10 @@ def test_twenty_epochs_need_no_more_memory(tmp_path):
     from attnfree.data import create_dls
     dls = create_dls('digits', bs=64, workers=2)
     def resident():
+        "In megabytes."
         processes = [os.getpid(), *(worker.pid for worker in dls.train.workers._workers)]
-        return sum(int(Path(f'/proc/{pid}/statm').read_text().split()[1]) for pid in processes)*os.sysconf('SC_PAGE_SIZE')/1e6
+        pages = [int(Path(f'/proc/{pid}/statm').read_text().split()[1]) for pid in processes]
+        return sum(pages)*os.sysconf('SC_PAGE_SIZE')/1e6
     sizes = []
     for _ in range(20):
         for _ in dls.train: pass

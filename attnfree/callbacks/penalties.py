@@ -16,6 +16,9 @@ from ..processes import bare_model
 class Penalty(Callback):
     "Add the sum of the penalties of one name, times `weight`, to the loss, in training only."
     order = 1 # after the network is copied or wrapped, before a loss is divided among batches
+    @property
+    def name(self): return f'{self.penalty}_penalty'
+
     def __init__(self,
         penalty:str,  # Name, as the `penalty_name` of the network's parts: 'diagonality', 'entropy'
         weight:float, # Factor of the sum over all parts, not negative

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from fastai.data.core import DataLoaders
 from fastcore.meta import delegates
-from ..families import check_known
 from .images import cifar10,digits,imagenet,Images
 from .texts import mnli,squad,squad1,sst2,text
 from .sequences import cifar10_pixels,digits_pixels,enwik8,text_bytes
@@ -24,7 +23,7 @@ from ..tasks import Task,task_named,TASKS
 class DataSet:
     "Where examples come from, and what they are good for."
     name:str                # As in `--data`
-    tasks:tuple             # Names of the tasks it serves; the first where nobody says which
+    tasks:tuple             # Names of the tasks it serves; the first where none is named
     images:Callable=None    # Reads it for tasks on images; returns Images, or what can do the same
     texts:Callable=None     # Reads it for tasks on texts; returns a TokenData
     sequences:Callable=None # Reads it for tasks on sequences; returns a SequenceData
@@ -44,21 +43,22 @@ class DataSet:
 
     def serves(self,
         task:Task, # A task
-    )->bool:       # Whether the two say so, and there is a reader for it
+    )->bool:       # Whether the two name each other, and there is a reader for it
         "Whether a task can be trained on it."
         named = task.name in self.tasks or self.name in task.data
         return named and callable(getattr(self, task.inputs))
 
     def read(self,
-        task:Task,         # A task that it serves
+        task:Task,          # A task that it serves
         path:str|Path=None, # Folder with the data; `None`: `ATTNFREE_DATA`, else a download
-        **options          # `skip_bad` and `tokenizer`
-    ):                     # Images or a TokenData
-        "The examples, by the reader for the task's inputs, which is given the options that it takes."
+        **options           # `skip_bad` and `tokenizer`
+    ):                      # Images or a TokenData
+        "The examples, by the reader for the task's inputs, with the options that it takes."
         reader = getattr(self, task.inputs)
         known = inspect.signature(reader).parameters
         for name,one in known.items():
-            if one.default is one.empty and name not in ('path', *options) and one.kind < 2:
+            is_required = one.default is one.empty and one.kind < inspect.Parameter.VAR_POSITIONAL
+            if is_required and name not in ('path', *options):
                 raise ValueError(f"data={self.name!r}: its reader needs {name!r}, but only path, "
                                  f"{' and '.join(options)} are passed: give it a default")
         if options.get('tokenizer') is not None and task.inputs != 'texts':
@@ -68,6 +68,7 @@ class DataSet:
         given = dict(path=path, **options)
         return reader(**{name: value for name,value in given.items() if name in known})
 
+# %% ../../nbs/data/03_datasets.ipynb #5578a0d0
 DATASETS = {} # Name: DataSet; only `register_data_set` writes here
 
 def register_data_set(
@@ -77,8 +78,7 @@ def register_data_set(
     if data_set.name in DATASETS:
         raise ValueError(f"the data set {data_set.name!r} is there already: give yours another "
                          "name")
-    for task in data_set.tasks:
-        task = task_named(task)
+    for task in map(task_named, data_set.tasks):
         if not data_set.serves(task):
             raise ValueError(f"tasks={data_set.tasks} of {data_set.name!r}: {task.name!r} is for "
                              f"{task.inputs}, and no function reads it so: pass {task.inputs}=...")
@@ -101,12 +101,15 @@ for _data_set in (
     DataSet('enwik8', ('lm',), sequences=enwik8, needs='enwik8, or a download')):
     register_data_set(_data_set)
 
+# %% ../../nbs/data/03_datasets.ipynb #aca24423
 def data_set_for(
     name:str,           # A name in DATASETS
     task:str|Task=None, # A task, or its name; `None`: the first that the data set serves
 )->tuple:               # The data set, and the task
-    "A data set by name, with what is to be done with it; raises `ValueError` with what there is."
-    check_known('data', name, DATASETS, 'One of your own becomes known by --import of its file')
+    "A data set by name, with its task; raises `ValueError` with what there is."
+    if name not in DATASETS:
+        from attnfree.families import check_known
+        check_known('data', name, DATASETS, 'One of your own becomes known by --import of its file')
     data_set = DATASETS[name]
     task = data_set.tasks[0] if task is None else task
     task = task_named(task) if isinstance(task, str) else task
@@ -124,11 +127,11 @@ def create_dls(
     task:str|Task=None,  # A task that the data set serves, or its name; `None`: the first
     path:str|Path=None,  # Folder with the data; `None`: `ATTNFREE_DATA`, else a download
     *,
-    tokenizer=None,      # For texts: 'bytes', 'pieces' learned from them, a tokenizer or its json's path
+    tokenizer=None,      # For texts: 'bytes', 'pieces' to learn, a tokenizer or its json's path
     skip_bad:bool=False, # Go on without examples that cannot be read or used
-    **kwargs             # As `dls` of the data set takes: `bs`, `size`, `seed`, `workers`, `augment`
+    **kwargs             # What `dls` of the data set takes: bs, size, seed, workers, augment
 )->DataLoaders:          # `dls.task` is the task, `dls.source` the data set
-    "DataLoaders of the data set called `name`, for a task; texts are read as bytes if no tokenizer is named."
+    "DataLoaders of a data set for a task; texts are read as bytes if no tokenizer is named."
     data_set,task = data_set_for(name, task)
     source = data_set.read(task, path, skip_bad=skip_bad, tokenizer=tokenizer)
     return source.dls(task, skip_bad=skip_bad, **kwargs)

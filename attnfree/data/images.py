@@ -7,7 +7,7 @@ __all__ = ['IMAGENETTE', 'CHECK_UP_TO', 'download', 'data_path', 'open_image', '
            'digits', 'read_cifar', 'shift_mat', 'cifar10', 'imagenet', 'data_config', 'image_tensor']
 
 # %% ../../nbs/data/00_images.ipynb #8a591050
-import copy, hashlib, io, lzma, math, os, pickle, shutil
+import copy,hashlib,io,lzma,math,os,pickle,shutil
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import zip_longest
@@ -15,22 +15,23 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.request import urlretrieve
 
-import numpy as np, torch
-from PIL import Image, ImageOps
+import numpy as np,torch
+from PIL import Image,ImageOps
 from torch import Tensor
 from torchvision.datasets import CIFAR10
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-from fastai.data.core import DataLoaders, Datasets
-from fastai.data.external import fastai_path, URLs
-from fastai.data.transforms import IntToFloatTensor, ItemGetter, Normalize, ToTensor, get_image_files
+from fastai.data.core import DataLoaders,Datasets
+from fastai.data.external import fastai_path,URLs
+from fastai.data.transforms import (IntToFloatTensor,ItemGetter,Normalize,ToTensor,
+                                    get_image_files)
 from fastai.torch_core import no_random
-from fastai.vision.augment import AffineCoordTfm, FlipItem, PadMode, RandomResizedCrop, affine_mat, aug_transforms, flip_mat
-from fastai.vision.core import PILImage, PILImageBW, cifar_stats, imagenet_stats
+from fastai.vision.augment import (AffineCoordTfm,FlipItem,PadMode,RandomResizedCrop,affine_mat,
+                                   aug_transforms,flip_mat)
+from fastai.vision.core import PILImage,PILImageBW,cifar_stats,imagenet_stats
 from fastai.vision.utils import verify_image
-from fasttransform import Pipeline, Transform
-from torchvision.transforms.functional import normalize, to_tensor
-from ..callbacks.training import AutoPolicy
+from fasttransform import Pipeline,Transform
+from torchvision.transforms.functional import normalize,to_tensor
 from ..loader import RepeatableDL
 from ..processes import rank_and_world
 from ..tasks import task_named
@@ -43,9 +44,15 @@ def _checksum(file, kind='md5'):
         while block := stream.read(1<<20): found.update(block)
     return found.hexdigest()
 
+def _fetch(url, archive, checksum):
+    "Fetch a file; raises `OSError` where that fails, or for another checksum."
+    urlretrieve(url, archive)
+    kind = 'md5' if len(checksum) == 32 else 'sha256'
+    if _checksum(archive, kind) != checksum: raise OSError("its checksum is wrong")
+
 def download(
     url:str,      # A `.tar.gz` or `.zip` archive at whose top stands what `target` is called
-    target:Path,  # The folder or file that shall exist afterwards
+    target:Path,  # The folder or file to make
     checksum:str, # The md5 of the archive, or its sha256
 )->Path:          # `target`
     "Fetch and unpack an archive to `target`, whole or not at all."
@@ -56,52 +63,60 @@ def download(
         zipped = url.endswith('.zip')
         archive = Path(tmp)/f"archive.{'zip' if zipped else 'tgz'}"
         print(f"Fetching {target.name} from {url} to {target.parent}")
-        try:
-            urlretrieve(url, archive)
-            if _checksum(archive, 'md5' if len(checksum) == 32 else 'sha256') != checksum: raise OSError("its checksum is wrong")
-        except OSError as e: raise OSError(f"could not fetch {target.name} from {url} ({e}); fetch and unpack it yourself, "
-                                           "and name the folder that holds it by path or by ATTNFREE_DATA") from e
+        try: _fetch(url, archive, checksum)
+        except OSError as e:
+            raise OSError(f"could not fetch {target.name} from {url} ({e}); fetch and unpack it "
+                          "yourself, and name the folder that holds it by path or by "
+                          "ATTNFREE_DATA") from e
         shutil.unpack_archive(archive, tmp, **({} if zipped else dict(filter='data')))
         os.replace(Path(tmp)/target.name, target)
     return target
 
 # %% ../../nbs/data/00_images.ipynb #8460c35b
 def data_path(
-    path:str|Path|None=None, # Folder with the data sets; by default the environment variable `ATTNFREE_DATA`
-)->Path|None:                # The folder, or `None` where none was named, so that a download is allowed
+    path:str|Path|None=None, # Folder with the data sets; `None`: the variable `ATTNFREE_DATA`
+)->Path|None:                # The folder; `None` where none was named: a download is allowed
     "The folder named for local data, checked to exist and to hold something."
-    name,folder = ('path', path) if path else ('ATTNFREE_DATA', os.environ.get('ATTNFREE_DATA'))
+    name,folder = 'path',path
+    if not path: name,folder = 'ATTNFREE_DATA',os.environ.get('ATTNFREE_DATA')
     if not folder: return None
     folder = Path(folder).expanduser()
     hint = "name the folder that holds cifar-10-batches-py/, imagenet/ or imagenette-subset/"
-    if not folder.is_dir(): raise FileNotFoundError(f"{name}={str(folder)!r} is not a folder; {hint}")
-    if not any(folder.iterdir()): raise FileNotFoundError(f"{name}={str(folder)!r} is empty; {hint}")
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{name}={str(folder)!r} is not a folder; {hint}")
+    if not any(folder.iterdir()):
+        raise FileNotFoundError(f"{name}={str(folder)!r} is empty; {hint}")
     return folder
 
 def _find(path, names, holds, url, md5):
-    "The folder that matches all patterns `holds`: `path` itself or one of `names` in it; the last of `names` is fetched where no path was named."
+    "The folder that holds all patterns: `path`, or one of `names` in it; else the last, fetched."
     folder = data_path(path)
     if folder is None: return download(url, fastai_path('data')/'attnfree'/names[-1], md5)
     for tree in (folder, *(folder/name for name in names)):
         if all(any(tree.glob(pattern)) for pattern in holds): return tree
-    raise FileNotFoundError(f"{str(folder)!r} does not hold {' or '.join(f'{name}/' for name in names)} with {' and '.join(holds)} inside; "
-                            "put the data there, or name another folder by path or ATTNFREE_DATA")
+    folders = ' or '.join(f'{name}/' for name in names)
+    raise FileNotFoundError(f"{str(folder)!r} does not hold {folders} with {' and '.join(holds)} "
+                            "inside; put the data there, or name another folder by path or "
+                            "ATTNFREE_DATA")
 
 # %% ../../nbs/data/00_images.ipynb #dd278310
 def open_image(
-    source:Path|str|bytes|np.ndarray|Image.Image, # A file, its bytes, an array `(h, w)` or `(h, w, c)`, or a PIL image
+    source:Path|str|bytes|np.ndarray|Image.Image, # A file, bytes, `(h, w)`, `(h, w, c)`, PIL's
     mode:str='RGB',                               # PIL's name of the colour mode, `RGB` or `L`
 )->PILImage:                                      # The image with its pixels in memory
     "Read one image and set its colour mode."
     try:
         if isinstance(source, bytes): source = io.BytesIO(source)
         if isinstance(source, np.ndarray):
-            if source.dtype not in (np.uint8, bool): raise ValueError(f"an array of {source.dtype} must be of uint8, from 0 to 255")
+            if source.dtype not in (np.uint8, bool):
+                raise ValueError(f"an array of {source.dtype} must be of uint8, from 0 to 255")
             source = Image.fromarray(source)
-        img = source if isinstance(source, Image.Image) else Image.open(source)
-        return (PILImageBW if mode=='L' else PILImage)(img.convert(mode))
+        image = source if isinstance(source, Image.Image) else Image.open(source)
+        kind = PILImageBW if mode == 'L' else PILImage
+        return kind(image.convert(mode))
     except Exception as e:
-        name = repr(str(source)) if isinstance(source, (str, Path)) else f'of type {type(source).__name__}'
+        is_file = isinstance(source, (str, Path))
+        name = repr(str(source)) if is_file else f'of type {type(source).__name__}'
         raise OSError(f"image {name} cannot be read ({e}); replace or remove it") from e
 
 def open_grey(
@@ -117,7 +132,7 @@ class Fit(Transform):
     def __init__(self,
         size:int,                # Side of the result in pixels
         crop_pct:float=1.,       # Share of the square's side that is kept
-        split_idx:int|None=None, # Apply to training images only (0), to all others only (1), or always
+        split_idx:int|None=None, # Apply to training images only (0), to others only (1), or always
     ):
         super().__init__(split_idx=split_idx)
         self.size,self.crop_pct = size,crop_pct
@@ -126,9 +141,24 @@ class Fit(Transform):
         x:PILImage, # An image of any size
     ):              # The square image
         "Crop and resize `x`."
-        return ImageOps.fit(x, (self.size,self.size), Image.Resampling.BICUBIC, bleed=(1-self.crop_pct)/2)
+        return ImageOps.fit(x, (self.size, self.size), Image.Resampling.BICUBIC,
+                            bleed=(1-self.crop_pct)/2)
 
 # %% ../../nbs/data/00_images.ipynb #5a76ea15
+class ImageExample:
+    "An image and what the data set says of it, each looked up when it is asked for."
+    def __init__(self,
+        item,           # From a list of Images
+        opening:list,   # Functions that make an image of an item
+        labelling:list, # Functions that make a label of it
+    ): self.item,self.opening,self.labelling = item,opening,labelling
+
+    @property
+    def image(self): return Pipeline(self.opening)(self.item)
+    @property
+    def label(self): return Pipeline(self.labelling)(self.item)
+
+# %% ../../nbs/data/00_images.ipynb #8cd2fd63
 def _positive(**named):
     "Raise `ValueError` for the first of `named` that is not a positive integer."
     for name,value in named.items():
@@ -145,38 +175,26 @@ def _check_loader(bs, workers, examples, what):
                          f"pass bs={examples} or less")
 
 def _only_valid(dls, inputs, split, stride):
-    "The held-out examples, the only ones where there are no sequences."
+    "The held-out examples, where there is one part of them and no windows."
     if (split, stride) != ('valid', None):
-        raise ValueError(f"split={split!r}, stride={stride}: these are for sequences, and the run was "
-                         f"trained on {inputs}")
+        raise ValueError(f"split={split!r}, stride={stride}: these are for sequences, and the run "
+                         f"was trained on {inputs}")
     return dls.valid
 
-class ImageExample:
-    "An image and what the data set says of it, each looked up when it is asked for."
-    def __init__(self,
-        item,          # From a list of Images
-        opening:list,  # Functions that make an image of an item
-        labelling:list, # Functions that make a label of it
-    ): self.item,self.opening,self.labelling = item,opening,labelling
-
-    @property
-    def image(self): return Pipeline(self.opening)(self.item)
-    @property
-    def label(self): return Pipeline(self.labelling)(self.item)
-
+# %% ../../nbs/data/00_images.ipynb #951e9572
 class Images:
     "Images with labels, for training and held out."
     inputs = 'images'
     def __init__(self,
-        items:tuple,       # For training and held out, two lists or arrays; an item is a tuple of a picture, as open_image takes it, and a label, or what `parts` understand
-        stats:tuple,       # Mean and standard deviation of each channel in training, two lists, of values from 0 to 1; one channel is grey
-        classes:list=None, # Names of the classes, as labels have them; `None`: the labels are no classes
+        items:tuple,       # To train on and held out: lists of pairs of picture and label
+        stats:tuple,       # Mean and standard deviation of each channel from 0 to 1, two lists
+        classes:list=None, # Names of the classes, as in labels; `None`: labels are no classes
         *,
         size:int=None,     # Side of the images in pixels; `None`: as the first is wide
         crop_pct:float=1., # Share of a held-out image's side that is seen
-        parts:tuple=None,  # Functions that make a picture of an item, the last of them open_image or open_grey, and functions that make a label, two lists; `None`: of a pair
-        cut=None,          # Called with the size, returns transforms that cut training images out at random; `None`: they are seen as held-out ones
-        change:list=(),    # fastai's transforms that change batches at random, for training only (`split_idx=0`)
+        parts:tuple=None,  # Lists of functions for the picture and for the label; `None`: of a pair
+        cut=None,          # Called with the size, returns transforms that crop training images
+        change:list=(),    # fastai's transforms that change training batches (`split_idx=0`)
     ):
         self.items = tuple(part if hasattr(part, '__getitem__') else [*part] for part in items)
         self.stats = tuple([float(value) for value in part] for part in stats)
@@ -189,18 +207,24 @@ class Images:
         self.size = size or self.example(self.items[0][0]).image.width
 
     def _check(self, paired):
-        "Raise `ValueError` for what would be met in the middle of a training."
+        "Raise `ValueError` for what would otherwise fail in the middle of a training."
         if not all(map(len, self.items)):
             raise ValueError("items holds no image to train on, or none that is held out")
         mean,std = self.stats
         if len(mean) != len(std) or len(mean) not in (1, 3) or min(std) <= 0:
-            raise ValueError(f"stats={self.stats} must be two lists of one or of three numbers, and "
-                             "the standard deviations above 0")
-        if paired and not (isinstance(self.items[0][0], tuple) and len(self.items[0][0]) == 2):
-            raise ValueError("items must be pairs of a picture and a label, or be taken apart by parts")
-        if not self.classes: return
+            raise ValueError(f"stats={self.stats} must be two lists of one or of three numbers, "
+                             "and the standard deviations above 0")
+        first = self.items[0][0]
+        if paired and not (isinstance(first, tuple) and len(first) == 2):
+            raise ValueError("items must be pairs of a picture and a label, or be taken apart by "
+                             "parts")
+        if self.classes: self._check_classes(paired)
+
+    def _check_classes(self, paired):
+        "Raise `ValueError` for classes that are no names, or not those of the labels."
         if not all(isinstance(name, str) for name in self.classes):
-            raise ValueError(f"classes={self.classes} must be names: use str(label) there and in items")
+            raise ValueError(f"classes={self.classes} must be names: use str(label) there and in "
+                             "items")
         if len({*self.classes}) < len(self.classes):
             raise ValueError(f"classes={self.classes} names a class twice")
         labels = {label for part in self.items for _,label in part} if paired else set()
@@ -215,27 +239,36 @@ class Images:
         size:int=None,         # Side of the images in pixels; `None`: the data set's own
         seed:int=42,           # Fixes the order of the training images, and their changes
         workers:int=0,         # Processes that load batches
-        augment:bool|str=True, # Change training images at random; or a policy of timm's on top, such as 'rand-m9-mstd0.5-inc1'
+        augment:bool|str=True, # Change training images at random; or a policy, 'rand-m9-mstd0.5'
         skip_bad:bool=False,   # Go on without images that cannot be read
     )->DataLoaders:            # Images `(b, c, size, size)`, normalised, and targets
         "The data for a task."
-        task,size = task or task_named('classification'),self.size if size is None else size
-        (train,valid),cut = self.items,bool(augment) and self.cut is not None
+        task = task or task_named('classification')
+        size = self.size if size is None else size
+        train,valid = self.items
         _positive(bs=bs, size=size)
         _check_loader(bs, workers, len(train), 'images')
-        fit = Fit(size, crop_pct=self.crop_pct, split_idx=1 if cut else None)
-        policy = [AutoPolicy(augment, size, self.stats[0])] if isinstance(augment, str) else []
+        crops = augment and self.cut is not None
+        fit = Fit(size, crop_pct=self.crop_pct, split_idx=1 if crops else None)
+        changes = [*(self.cut(size) if crops else []), *self._policy(augment, size)]
         splits = [range(len(train)), range(len(train), len(train)+len(valid))]
-        items = np.concatenate([train, valid]) if isinstance(train, np.ndarray) else [*train, *valid]
+        as_array = isinstance(train, np.ndarray)
+        items = np.concatenate([train, valid]) if as_array else [*train, *valid]
         dsets = Datasets(items, [[*self.opening, fit], task.targets(self)], splits=splits)
         dls = dsets.dataloaders(
             bs=bs, dl_type=RepeatableDL, seed=seed, num_workers=workers,
             persistent_workers=workers>0, skip_bad=skip_bad, pin_memory=torch.cuda.is_available(),
-            after_item=[*(self.cut(size) if cut else []), *policy, ToTensor()],
+            after_item=[*changes, ToTensor()],
             after_batch=[IntToFloatTensor(), *(self.change if augment else []),
                          Normalize.from_stats(*self.stats)])
         dls.task,dls.source = task,self
         return dls
+
+    def _policy(self, augment, size):
+        "timm's policy, if `augment` names one."
+        if not isinstance(augment, str): return []
+        from attnfree.callbacks.training import AutoPolicy
+        return [AutoPolicy(augment, size, self.stats[0])]
 
     def about(self,
         dls:DataLoaders, # From `dls`
@@ -253,13 +286,13 @@ class Images:
         name:str,      # Of these data, for errors
         size:int=None, # Side of the images in pixels; `None`: as in the run
     )->tuple:          # The data as the run prepares them, and the size
-        "These images for a run that was trained on others; raises `ValueError` if it cannot see them."
-        theirs,ours = self.classes or [],data['classes']
-        for i,(its,wanted) in enumerate(zip_longest(theirs, ours)) if ours else ():
-            if its != wanted:
-                raise ValueError(f"data={name!r} has {len(theirs)} classes, the run {len(ours)}, and "
-                                 f"class {i} is {its!r} there, {wanted!r} in the run: use data with "
-                                 "the same classes")
+        "These images for a run trained on others; raises `ValueError` if it cannot read them."
+        ours,theirs = self.classes or [],data['classes']
+        for i,(here,there) in enumerate(zip_longest(ours, theirs)) if theirs else ():
+            if here != there:
+                raise ValueError(f"data={name!r} has {len(ours)} classes, the run {len(theirs)}, "
+                                 f"and class {i} is {here!r} there, {there!r} in the run: use data "
+                                 "with the same classes")
         if len(self.stats[0]) != data['in_chans']:
             raise ValueError(f"data={name!r} has images of {len(self.stats[0])} channels, the run "
                              f"wants {data['in_chans']}")
@@ -269,12 +302,12 @@ class Images:
 
     def held_out(self,
         dls:DataLoaders,   # From `dls`
-        name:str,          # Of these data, for the words
+        name:str,          # Of these data, for the conditions
         size:int,          # Side of the images in pixels
         split:str='valid', # The only one
         stride:int=None,   # None
     )->tuple:              # The loader, and its conditions in words
-        "Which images are judged."
+        "The images to evaluate."
         return _only_valid(dls, self.inputs, split, stride),f'{name}, {size} pixels'
 
 # %% ../../nbs/data/00_images.ipynb #d6d7e714
@@ -282,7 +315,8 @@ def digits()->Images: # 1,437 images to train on, 360 held out; one channel, 8 x
     "scikit-learn's handwritten digits; every class has a fifth of its images held out."
     images,labels = load_digits(return_X_y=True)
     images = (images.reshape(-1, 8, 8)*255/16).round().astype(np.uint8)
-    splits = train_test_split(np.arange(len(images)), test_size=0.2, stratify=labels, random_state=42)
+    splits = train_test_split(np.arange(len(images)), test_size=0.2, stratify=labels,
+                              random_state=42)
     items = tuple([(images[i], str(labels[i])) for i in idxs] for idxs in splits)
     pixels = images[splits[0]]/255
     change = aug_transforms(do_flip=False, max_rotate=10., max_zoom=1.1, max_warp=0.1,
@@ -298,11 +332,16 @@ def read_cifar(
     "Unpickle an official CIFAR-10 file after its checksum matched."
     file = Path(file)
     if not file.exists(): file = file.with_name(file.name + '.xz')
-    if not file.exists(): raise FileNotFoundError(f"{str(file)!r} is missing, with and without .xz; copy the complete folder")
-    try: raw = lzma.decompress(file.read_bytes()) if file.suffix=='.xz' else file.read_bytes()
-    except lzma.LZMAError as e: raise ValueError(f"{str(file)!r} is corrupt ({e}); fetch it again") from e
+    if not file.exists():
+        raise FileNotFoundError(f"{str(file)!r} is missing, with and without .xz; copy the "
+                                "complete folder")
+    raw = file.read_bytes()
+    try: raw = lzma.decompress(raw) if file.suffix == '.xz' else raw
+    except lzma.LZMAError as e:
+        raise ValueError(f"{str(file)!r} is corrupt ({e}); fetch it again") from e
     found = hashlib.md5(raw).hexdigest()
-    if found!=md5: raise ValueError(f"{str(file)!r} is corrupt: its md5 is {found}, not {md5}; fetch it again")
+    if found != md5:
+        raise ValueError(f"{str(file)!r} is corrupt: its md5 is {found}, not {md5}; fetch it again")
     return pickle.loads(raw, encoding='latin1')
 
 # %% ../../nbs/data/00_images.ipynb #9b687b39
@@ -312,16 +351,17 @@ def shift_mat(
 )->Tensor:     # One affine matrix per image, `(b, 3, 3)`
     "Random shifts by whole pixels, for fastai's `AffineCoordTfm`."
     one = x.new_ones(len(x))
-    shift = torch.randint(-pad, pad+1, (2,len(x)), device=x.device).to(x.dtype)*2/(x.shape[-1]-1)
+    pixels = torch.randint(-pad, pad+1, (2, len(x)), device=x.device)
+    shift = pixels.to(x.dtype)*2/(x.shape[-1]-1)
     return affine_mat(one, 0*one, shift[0], 0*one, one, shift[1])
 
 # %% ../../nbs/data/00_images.ipynb #caf1028e
 def cifar10(
-    path:str|Path=None, # Folder that is or holds `cifar-10-batches-py/`; `None`: `ATTNFREE_DATA`, else a download
+    path:str|Path=None, # Is or holds `cifar-10-batches-py/`; `None`: `ATTNFREE_DATA` or a download
     *,
-    subset:int=50_000,  # Train on so many images only, the first ones of the official order
-)->Images:              # 50,000 images to train on, the official 10,000 test images held out; three channels, 32 x 32 pixels
-    "CIFAR-10 from its official files."
+    subset:int=50_000,  # Train on this many images only, the first ones of the official order
+)->Images:              # 50,000 to train on, 10,000 held out; three channels, 32 x 32 pixels
+    "CIFAR-10 from its official files, with the official test images held out."
     _positive(subset=subset)
     folder = _find(path, [CIFAR10.base_folder], ['batches.meta*'], CIFAR10.url, CIFAR10.tgz_md5)
     files = CIFAR10.train_list[:math.ceil(subset/10_000)] + CIFAR10.test_list
@@ -339,25 +379,39 @@ def cifar10(
                   change=change)
 
 # %% ../../nbs/data/00_images.ipynb #2d9a9299
-IMAGENETTE = {'n01440764': 'tench', 'n02102040': 'English springer', 'n02979186': 'cassette player', 'n03000684': 'chain saw',
-              'n03028079': 'church', 'n03394916': 'French horn', 'n03417042': 'garbage truck', 'n03425413': 'gas pump',
-              'n03445777': 'golf ball', 'n03888257': 'parachute'}
-CHECK_UP_TO = 20_000 # Trees of so many images or fewer are checked before use; larger ones are remembered
+IMAGENETTE = {
+    'n01440764': 'tench', 'n02102040': 'English springer', 'n02979186': 'cassette player',
+    'n03000684': 'chain saw', 'n03028079': 'church', 'n03394916': 'French horn',
+    'n03417042': 'garbage truck', 'n03425413': 'gas pump', 'n03445777': 'golf ball',
+    'n03888257': 'parachute'}
+CHECK_UP_TO = 20_000 # Trees of up to this many images are checked; larger ones are remembered
+
+def _unchanged(folders, times):
+    "Whether all folders are there and were last changed at these times."
+    return all(os.path.isdir(folder) and os.stat(folder).st_mtime_ns == time
+               for folder,time in zip(folders, times))
+
+def _remember(cache, folder, files):
+    "Keep a list of files, and when the folders that hold them were last changed."
+    folders = [os.fsencode(name) for name,_,_ in os.walk(folder, followlinks=True)]
+    times = [os.stat(name).st_mtime_ns for name in folders]
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    part = cache.with_suffix('.part.npz')
+    np.savez(part, files=files, folders=np.array(folders), times=np.array(times))
+    os.replace(part, cache)
 
 def _scan(folder):
-    "The names of all images under `folder` as an array of bytes, from a cache where no folder under it has changed since."
-    cache = fastai_path('data')/'attnfree'/f"scan-{hashlib.md5(os.fsencode(folder.resolve())).hexdigest()}.npz"
+    "The names of all images under `folder`, an array of bytes; remembered until a folder changes."
+    key = hashlib.md5(os.fsencode(folder.resolve())).hexdigest()
+    cache = fastai_path('data')/'attnfree'/f'scan-{key}.npz'
     if cache.exists():
         with np.load(cache, allow_pickle=False) as old:
-            if all(os.path.isdir(name) and os.stat(name).st_mtime_ns == time for name,time in zip(old['folders'].tolist(), old['times'].tolist())): return old['files']
+            if _unchanged(old['folders'].tolist(), old['times'].tolist()): return old['files']
     files = np.array(sorted(os.fsencode(file) for file in get_image_files(folder)))
-    if len(files) > CHECK_UP_TO:
-        folders = np.array([os.fsencode(name) for name,_,_ in os.walk(folder, followlinks=True)])
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(cache.with_suffix('.part.npz'), files=files, folders=folders, times=np.array([os.stat(name).st_mtime_ns for name in folders.tolist()]))
-        os.replace(cache.with_suffix('.part.npz'), cache)
+    if len(files) > CHECK_UP_TO: _remember(cache, folder, files)
     return files
 
+# %% ../../nbs/data/00_images.ipynb #10e7f9c6
 def _path(
     item, # A name as bytes, or what open_image takes
 ):        # A path instead of bytes
@@ -370,36 +424,45 @@ def _folder_name(
     "The class of an image in a tree."
     return file.parent.name
 
+def _is_readable(file): return verify_image(os.fsdecode(file))
+
 def _only_good(files, skip_bad):
-    "The images that can be read; raises `OSError` naming the first bad one unless bad ones are skipped."
-    with ThreadPoolExecutor() as pool: good = np.array([*pool.map(lambda file: verify_image(os.fsdecode(file)), files.tolist())])
+    "The images that can be read; raises `OSError` for the first bad one unless these are skipped."
+    with ThreadPoolExecutor() as pool:
+        good = np.array([*pool.map(_is_readable, files.tolist())])
     if good.all(): return files
-    bad = f"image {os.fsdecode(files[~good][0])!r} cannot be read ({(~good).sum()} of {len(files)} images there)"
-    if not skip_bad: raise OSError(f"{bad}; replace or remove them, or skip them with skip_bad=True")
-    print(f"{bad}: left out")
+    bad = files[~good]
+    message = (f"image {os.fsdecode(bad[0])!r} cannot be read "
+               f"({len(bad)} of {len(files)} images there)")
+    if not skip_bad:
+        raise OSError(f"{message}; replace or remove them, or skip them with skip_bad=True")
+    print(f"{message}: left out")
     return files[good]
 
+def _classes(files):
+    "The names of the folders that hold these files."
+    folders = {os.path.basename(os.path.dirname(file)) for file in files.tolist()}
+    return [os.fsdecode(name) for name in sorted(folders)]
+
 def imagenet(
-    path:str|Path=None,    # A tree with `train/` and `val/`, or the folder that holds `imagenet/` or `imagenette-subset/`
+    path:str|Path=None,  # Holds `train/` and `val/`, or `imagenet/`, or `imagenette-subset/`
     *,
-    skip_bad:bool=False,   # Go on without images that cannot be read
-)->Images:                 # Images of `train/` to train on, those of `val/` held out; three channels, 224 x 224 pixels
+    skip_bad:bool=False, # Go on without images that cannot be read
+)->Images:               # Those of `val/` are held out; three channels, 224 x 224 pixels
     "Any tree of images with a folder per class: ImageNet, Imagenette, your own."
     tree = _find(path, ['imagenet', 'imagenette-subset', 'imagenette2-160'], ['train', 'val'],
                  URLs.IMAGENETTE_160, 'e793b78cc4c9e9a4ccc0c1155377a412')
-    train,valid = (_scan(tree/split) for split in ('train', 'val'))
+    train,valid = _scan(tree/'train'),_scan(tree/'val')
     for split,files in ('train', train),('val', valid):
         if not len(files):
             raise FileNotFoundError(f"{str(tree/split)!r} holds no images; it needs a folder of "
                                     "images per class")
-    names = [sorted({os.path.basename(os.path.dirname(file)) for file in files.tolist()})
-             for files in (train, valid)]
-    classes,others = ([os.fsdecode(name) for name in some] for some in names)
-    if more := sorted({*others} - {*classes}):
+    classes = _classes(train)
+    if more := sorted({*_classes(valid)} - {*classes}):
         raise ValueError(f"{str(tree/'val')!r} holds classes that train/ lacks: "
                          f"{', '.join(more[:5])}; both need the same folders")
     if len(train)+len(valid) <= CHECK_UP_TO:
-        train,valid = (_only_good(files, skip_bad) for files in (train, valid))
+        train,valid = _only_good(train, skip_bad),_only_good(valid, skip_bad)
     readable = IMAGENETTE if {*classes} <= {*IMAGENETTE} else {name: name for name in classes}
     def cut(size): return [RandomResizedCrop(size, split_idx=0), FlipItem(0.5)]
     return Images((train, valid), imagenet_stats, [readable[name] for name in classes], size=224,
@@ -409,24 +472,28 @@ def imagenet(
 # %% ../../nbs/data/00_images.ipynb #d93c802c
 def data_config(
     dls:DataLoaders, # Image DataLoaders with a `Normalize`
-)->dict:             # `classes` (`None` where targets are none), `mean`, `std`, `in_chans`, `img_size`, `crop_pct`; plain numbers, ready for json
+)->dict:             # For json: `classes`, `mean`, `std`, `in_chans`, `img_size`, `crop_pct`
     "What must be known about the data to use a trained model again."
     norms = [f for f in dls.valid.after_batch.fs if isinstance(f, Normalize)]
-    if len(norms)!=1: raise ValueError(f"dls has {len(norms)} Normalize transforms and needs exactly one; add Normalize.from_stats(mean, std) to its batch_tfms")
+    if len(norms) != 1:
+        raise ValueError(f"dls has {len(norms)} Normalize transforms and needs exactly one; add "
+                         "Normalize.from_stats(mean, std) to its batch_tfms")
     mean,std = (o.flatten().tolist() for o in (norms[0].mean, norms[0].std))
     fits = [f for f in dls.valid_ds.tfms[0].fs if isinstance(f, Fit)]
-    with no_random(): x = dls.valid.new(bs=rank_and_world()[1], num_workers=0).one_batch()[0] # one image in each process
+    _,world = rank_and_world()
+    with no_random(): # also making a loader draws a number
+        x = dls.valid.new(bs=world, num_workers=0).one_batch()[0] # one image in each process
     h,w = x.shape[-2:]
     classes = getattr(dls, 'vocab', None)
-    return dict(classes=classes and list(classes), mean=mean, std=std, in_chans=x.shape[1], img_size=h if h==w else [h, w],
-                crop_pct=fits[0].crop_pct if fits else 1.)
+    return dict(classes=classes and list(classes), mean=mean, std=std, in_chans=x.shape[1],
+                img_size=h if h == w else [h, w], crop_pct=fits[0].crop_pct if fits else 1.)
 
 # %% ../../nbs/data/00_images.ipynb #1c63cc3d
 def image_tensor(
     image,     # A file, an array or a PIL image
     data:dict, # From data_config
 )->Tensor:     # Normalised image, `(1, c, height, width)`
-    "An image as a network wants it: cut to a square, resized, normalised."
+    "An image as a network reads it: cut to a square, resized, normalised."
     image = open_image(image, 'L' if data['in_chans'] == 1 else 'RGB')
     size = data['img_size']
     if not isinstance(size, int): image = image.resize(size[::-1], Image.Resampling.BICUBIC)

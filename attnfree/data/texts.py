@@ -33,15 +33,15 @@ class CorpusWindow(NamedTuple):
     "Neighbouring tokens of a corpus, to make an example of."
     ids:np.ndarray # Without special tokens
     n:int          # Tokens of the example
-    vocab_size:int # How many words there are
+    vocab_size:int # Size of the vocabulary
 
 class TaskDataset:
     "Examples as the tensors that a task makes of them."
     def __init__(self,
-        examples,           # A sequence of examples
-        task,               # A Task
-        source,             # Has `classes` and `tokenizer`
-        n:int,              # Tokens of an example
+        examples,            # A sequence of examples
+        task,                # A Task
+        source,              # Has `classes` and `tokenizer`
+        n:int,               # Tokens of an example
         held_out:bool=False, # Whether what is drawn for an example is always the same
     ):
         self.examples,self.task,self.n,self.held_out = examples,task,n,held_out
@@ -54,10 +54,11 @@ class TaskDataset:
     @property
     def vocab(self): return self.classes # as fastai calls it
 
+# %% ../../nbs/data/01_texts.ipynb #9406e240
 class TokenData:
-    "Examples whose inputs are numbers: of words, of bytes, of greys."
-    inputs = 'texts'  # One of INPUTS
-    size = 128        # Tokens of an example, where nobody says anything
+    "Examples whose inputs are numbers: of tokens, of bytes, of greys."
+    inputs = 'texts'  # What its tasks read, here 'texts'; 'sequences' in a subclass
+    size = 128        # Tokens of an example, where none is given
     unit = 'tokens'   # What they are called
     classes = None    # Names of the classes
     tokenizer = None  # What encodes texts
@@ -82,7 +83,7 @@ class TokenData:
         workers:int=0,       # Processes that load batches
         augment:bool=True,   # Change training examples at random, where the data set knows how
         skip_bad:bool=False, # Go on without examples that cannot be used
-    )->DataLoaders:          # Inputs and targets as the task makes them; a test set is a third loader
+    )->DataLoaders:          # Inputs and targets as the task makes them; a test set comes third
         "The data for a task."
         size = self.size if size is None else size
         _positive(bs=bs, size=size)
@@ -100,7 +101,7 @@ class TokenData:
 
     def about(self,
         dls:DataLoaders, # From `dls`
-    )->dict:             # `n`, `vocab_size`, `classes`, `tokenizer`, the name of its file; plain values, ready for json
+    )->dict:             # `n`, `vocab_size`, `classes`, name of the tokenizer's file; for json
         "What a run must keep."
         return dict(n=dls.train_ds.n, vocab_size=self.vocab_size, classes=self.classes,
                     tokenizer='tokenizer.json')
@@ -116,7 +117,7 @@ class TokenData:
         name:str,      # Of these data, for errors
         size:int=None, # Tokens of an example; `None`: as in the run
     )->tuple:          # These data, and the size
-        "These data for a run that was trained on others; raises `ValueError` if it cannot read them."
+        "These data for a run trained on others; raises `ValueError` if it cannot read them."
         if self.classes != data['classes']:
             raise ValueError(f"data={name!r} has the classes {self.classes}, the run "
                              f"{data['classes']}: use data with the same classes")
@@ -124,12 +125,12 @@ class TokenData:
 
     def held_out(self,
         dls:DataLoaders,   # From `dls`
-        name:str,          # Of these data, for the words
+        name:str,          # Of these data, for the conditions
         size:int,          # Tokens of an example
         split:str='valid', # 'valid', or 'test' where there is a third part
         stride:int=None,   # None
     )->tuple:              # The loader, and its conditions in words
-        "Which examples are judged."
+        "The examples to evaluate."
         if stride is not None or len(dls.loaders) == 2:
             _only_valid(dls, self.inputs, split, stride)
         part = '' if split == 'valid' else f' {split}'
@@ -148,28 +149,35 @@ PIECES = 4096 # Word pieces to learn where no tokenizer is given
 def _kept(): return fastai_path('data')/'attnfree'
 
 def _tokenizer(tokenizer, texts, files):
-    "A tokenizer as it is given, from its file, bytes, or word pieces learned from the texts of some files."
+    "The tokenizer that is given, itself or by its file; or bytes; or pieces learned from texts."
     if tokenizer is None or tokenizer == 'bytes': return ByteTokenizer()
-    if isinstance(tokenizer, Path) or isinstance(tokenizer, str) and tokenizer != 'pieces': return load_tokenizer(tokenizer)
-    if tokenizer != 'pieces': return tokenizer
+    if tokenizer != 'pieces':
+        is_file = isinstance(tokenizer, (str, Path))
+        return load_tokenizer(tokenizer) if is_file else tokenizer
     about = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    kept = _kept()/f'pieces-{hashlib.md5(json.dumps([PIECES, about]).encode()).hexdigest()}.json'
+    key = hashlib.md5(json.dumps([PIECES, about]).encode()).hexdigest()
+    kept = _kept()/f'pieces-{key}.json'
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         train_pieces(texts, PIECES).save(kept)
     return load_tokenizer(kept)
 
 # %% ../../nbs/data/01_texts.ipynb #73f5449b
-def _only_text(files, skip_bad):
-    "Without the files that are not UTF-8, where they shall be skipped."
-    if not skip_bad: return files
-    bad = []
-    for name,file in files.items():
-        try:
-            for _ in Texts({name: file}): pass
-        except ValueError: bad.append(name)
-    if bad: print(f"{len(bad)} of {len(files)} files left out, the first of them {bad[0]!r}: not UTF-8, or damaged")
-    return {name: file for name,file in files.items() if name not in bad}
+def _is_text(name, file):
+    "Whether a file can be read to its end as UTF-8."
+    try:
+        for _ in Texts({name: file}): pass
+    except ValueError: return False
+    return True
+
+def _only_text(files):
+    "Without the files that are not UTF-8."
+    good = {name: file for name,file in files.items() if _is_text(name, file)}
+    bad = [name for name in files if name not in good]
+    if bad:
+        print(f"{len(bad)} of {len(files)} files left out, the first of them {bad[0]!r}: not "
+              "UTF-8, or damaged")
+    return good
 
 class _Stretches:
     "Windows of a corpus with all that an example is made with."
@@ -194,10 +202,11 @@ class TextFiles(TokenData):
     )->tuple:          # For training and for validation
         "Stretches of the files, as many tokens as an example with two segments can hold."
         if n < 5:
-            raise ValueError(f"size={n} must be at least 5: three special tokens and two of the text")
+            raise ValueError(f"size={n} must be at least 5: three special tokens and two of the "
+                             "text")
         corpus = token_corpus(self.train, self.tokenizer, _kept())
-        parts = ((corpus, token_corpus(self.held, self.tokenizer, _kept())) if self.held
-                 else (corpus.part(0, 0.95), corpus.part(0.95, 1)))
+        if self.held: parts = corpus,token_corpus(self.held, self.tokenizer, _kept())
+        else: parts = corpus.part(0, 0.95),corpus.part(0.95, 1)
         return tuple(_Stretches(part, n, self.vocab_size) for part in parts)
 
     def about(self,
@@ -208,29 +217,39 @@ class TextFiles(TokenData):
         return super().about(dls) | dict(bytes_per_token=per_token)
 
 def text(
-    path:str|Path=None,  # A file or a folder of text; `None`: the source text of Python's standard library
+    path:str|Path=None,  # A file or a folder; `None`: the source text of Python's standard library
     *,
     skip_bad:bool=False, # Go on without files that are not UTF-8
-    tokenizer=None,      # 'bytes', 'pieces' learned from the training texts, a tokenizer or the path of its json; `None` is bytes
+    tokenizer=None,      # 'bytes', 'pieces' to learn, a tokenizer or its file; `None`: bytes
 )->TextFiles:            # Examples of 128 tokens
-    "Any text."
-    files,bytewise = text_files(path),tokenizer in (None, 'bytes') or isinstance(tokenizer, ByteTokenizer)
-    train,held = hold_out(files if bytewise else _only_text(files, skip_bad))
+    "Any text; pieces are learned from the training texts."
+    files = text_files(path)
+    bytewise = tokenizer in (None, 'bytes') or isinstance(tokenizer, ByteTokenizer)
+    train,held = hold_out(_only_text(files) if skip_bad and not bytewise else files)
     return TextFiles(train, held, _tokenizer(tokenizer, Texts(train), train.values()))
 
 # %% ../../nbs/data/01_texts.ipynb #c0f3ab23
+def _shortest(tree, pattern):
+    "Of the files that match a pattern the one with the shortest name, or `None`."
+    return min(tree.glob(pattern), key=lambda file: (len(file.name), file.name), default=None)
+
 def _tables(path, folder, patterns, origin):
     "A file for each pattern, all in one folder: the named one, or `folder` in it."
     root = data_path(path)
-    if root is None: raise FileNotFoundError(f"no folder is named that holds {folder}/: fetch it from {origin}, unpack it, and name the folder by path or ATTNFREE_DATA")
+    if root is None:
+        raise FileNotFoundError(f"no folder is named that holds {folder}/: fetch it from {origin}, "
+                                "unpack it, and name the folder by path or ATTNFREE_DATA")
     for tree in root,root/folder:
-        found = [min(tree.glob(pattern), key=lambda file: (len(file.name), file.name), default=None) for pattern in patterns]
+        found = [_shortest(tree, pattern) for pattern in patterns]
         if all(found): return found
-    raise FileNotFoundError(f"{str(root)!r} does not hold {folder}/ with {' and '.join(patterns)} inside; fetch it from {origin}, or name another folder by path or ATTNFREE_DATA")
+    raise FileNotFoundError(f"{str(root)!r} does not hold {folder}/ with {' and '.join(patterns)} "
+                            f"inside; fetch it from {origin}, or name another folder by path or "
+                            "ATTNFREE_DATA")
 
 class _Rows:
     "Encoded texts with their labels."
-    def __init__(self, ids, segments, labels): self.ids,self.segments,self.labels = ids,segments,labels
+    def __init__(self, ids, segments, labels):
+        self.ids,self.segments,self.labels = ids,segments,labels
     def __len__(self): return len(self.ids)
     def __getitem__(self, i): return TextExample((self.ids[i], self.segments[i]), self.labels[i])
 
@@ -254,7 +273,8 @@ class Sentences(TokenData):
 
 def _glue(task, folder, valid, path, skip_bad, tokenizer):
     "A table of GLUE."
-    files = _tables(path, folder, ['train*.tsv*', f'{valid}*.tsv*'], 'https://gluebenchmark.com/tasks')
+    patterns = ['train*.tsv*', f'{valid}*.tsv*']
+    files = _tables(path, folder, patterns, 'https://gluebenchmark.com/tasks')
     train,held = (read_sentences(file, task, skip_bad) for file in files)
     tokenizer = _tokenizer(tokenizer, [one for row in train[0] for one in row], files[:1])
     return Sentences(train, held, SENTENCES[task][2].values(), tokenizer)
@@ -265,7 +285,7 @@ def sst2(
     skip_bad:bool=False, # Leave out rows with another label
     tokenizer=None,      # As for any text; pieces are learned from the training sentences
 )->Sentences:            # Negative or positive; examples of 128 tokens
-    "What sentences say of films: SST-2 in GLUE's files (Socher et al. 2013)."
+    "The sentiment of sentences on films: SST-2 in GLUE's files (Socher et al. 2013)."
     return _glue('sst2', 'SST-2', 'dev', path, skip_bad, tokenizer)
 
 def mnli(
@@ -273,13 +293,13 @@ def mnli(
     *,
     skip_bad:bool=False, # Leave out rows with another label
     tokenizer=None,      # As for any text; pieces are learned from the training sentences
-)->Sentences:            # Entailment, neutral or contradiction; examples of 128 tokens
-    "Whether one sentence follows from another: MNLI in GLUE's files, validated on its matched part (Williams et al. 2018)."
+)->Sentences:            # Entailment, neutral or contradiction; the matched part is held out
+    "Whether one sentence follows from another: MNLI in GLUE's files (Williams et al. 2018)."
     return _glue('mnli', 'MNLI', 'dev_matched', path, skip_bad, tokenizer)
 
 # %% ../../nbs/data/01_texts.ipynb #1ee1c07a
 class _Asked(_Rows):
-    "Windows of paragraphs behind their questions."
+    "Windows of paragraphs, each after its question."
     def __init__(self, windows):
         super().__init__(windows.ids, windows.segments, windows.spans)
         self.windows = windows
@@ -308,11 +328,11 @@ def _squad(version, path, skip_bad, tokenizer):
     except FileNotFoundError:
         if version != '1.1': raise
         files = _tables(path, 'SQuAD', ['train-v*.json*', dev], origin)
-    asked = [[question for question in read_squad(file, skip_bad)
-              if question.answers or version != '1.1'] for file in files]
-    texts = dict.fromkeys(text for question in asked[0]
+    def belongs(question): return question.answers or version != '1.1'
+    train,valid = (list(filter(belongs, read_squad(file, skip_bad))) for file in files)
+    texts = dict.fromkeys(text for question in train
                           for text in (question.context, question.question))
-    return Questions(*asked, _tokenizer(tokenizer, [*texts], files[:1]))
+    return Questions(train, valid, _tokenizer(tokenizer, [*texts], files[:1]))
 
 def squad(
     path:str|Path=None,  # Folder that is or holds `SQuAD/`; `None`: `ATTNFREE_DATA`

@@ -1,5 +1,7 @@
-"`attnfree.data` makes batches: whoever wants only these loads no mixer, network or picture."
+"""A light core: mixers need torch alone, and `attnfree.data`, which makes batches, no mixer."""
 import subprocess, sys
+
+import pytest
 
 LIGHT = {'attnfree', 'attnfree.data', 'attnfree.data.images', 'attnfree.data.texts',
          'attnfree.data.sequences', 'attnfree.data.datasets', 'attnfree.tasks',
@@ -13,15 +15,7 @@ BATCHES = """
 from attnfree.data import create_dls
 for task in 'classification','pixels': create_dls('digits', task, bs=8).one_batch()
 """
-NAMES = """
-import sys, attnfree.text
-assert 'attnfree.text.model' not in sys.modules
-from attnfree.text import fine_tune
-from attnfree.text import *
-from attnfree.text.model import VocabularyReadout as readout
-assert VocabularyReadout is readout and CLS and callable(encode_sentences)
-assert not hasattr(attnfree.text, 'no_such_name')
-"""
+MIXERS = ('attention', 'ff', 'sgu', 'weighted_mean', 'biased_mean', 'aft', 'less_attention')
 
 
 def loaded(code):
@@ -40,6 +34,21 @@ def test_batches_need_no_mixer_and_no_network():
 def test_a_mixer_would_be_noticed(): assert loaded('import attnfree.ff') - LIGHT >= {'attnfree.ff'}
 
 
-def test_text_offers_its_networks_when_asked():
-    "Names of `attnfree.text.model` belong to `attnfree.text`, and are imported at first use."
-    assert 'attnfree.text.model' in loaded(NAMES)
+@pytest.mark.parametrize('name', MIXERS)
+def test_mixers_need_torch_alone(name):
+    "All that a module of mixers loads, beyond torch and what torch loads, are mixers."
+    code = f"""
+import sys, torch
+before = {{*sys.modules}}
+import attnfree.{name}
+print('LOADED', *({{*sys.modules}} - before))
+sys.exit()
+"""
+    found = {module for module in loaded(code) if not module.startswith('torch')}
+    ours = {'attnfree', 'attnfree.mixer'} | {f'attnfree.{mixer}' for mixer in MIXERS}
+    ours |= {f'attnfree.aft.{part}' for part in ('variants', 'conv', 'sparse')}
+    assert found <= ours | {'attnfree.less_attention.layer'}, found
+
+
+def test_texts_need_no_network():
+    assert 'attnfree.text.model' not in loaded('from attnfree.text import *\nencode_sentences')
