@@ -36,6 +36,12 @@ def _split_heads(projected, heads, channels):
     "The parts of a projection, each `(b, heads, n, c)`."
     return projected.unflatten(-1, (-1, heads, channels)).permute(2, 0, 3, 1, 4)
 
+def _shares(scores, visible):
+    "The softmax of `scores`, `(b, heads, n, n)`, 0 in a row in which no token is visible."
+    if visible is None: return scores.softmax(dim=-1)
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(~visible, lowest).softmax(dim=-1)*visible
+
 class _Cached(nn.Module):
     "What attention with a cache shares: heads, projections, biases by offset and another grid."
     def _build(self, dim, grid, prefix, causal, heads, drop, parts, relative):
@@ -128,6 +134,18 @@ class Attention(_Cached):
         biases = toeplitz_matrix(self.biases, n)[None].to(dtype)
         return biases if visible is None else biases.masked_fill(~visible, -torch.inf)
 
+    def attention_weights(self,
+        x:Tensor,                     # Tokens, `(b, n, d)`
+        key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+    )->Tensor:                        # `(b, heads, n, n)`; row t, what token t reads, sums to 1
+        "The attention maps of each text or image; a row in which no token is visible is 0."
+        check_tokens(x, self.grid, self.prefix)
+        n = x.shape[1]
+        q,k,_ = _split_heads(self.qkv(x), self.heads, x.shape[2]//self.heads)
+        scores = q @ k.mT/q.shape[-1]**0.5
+        if self.relative: scores = scores + toeplitz_matrix(self.biases, n)
+        return _shares(scores, visible_tokens(n, key_padding_mask, self.causal, x.device))
+
     def start(self,
         batch:int,       # Sequences side by side
     )->AttentionState:   # With no room yet
@@ -174,10 +192,7 @@ class PositionAttention(_Cached):
 
     def _weights(self, n, visible):
         "The softmax of the biases, `(b or 1, heads, n, n)`, 0 in a row in which none is visible."
-        biases = toeplitz_matrix(self.biases, n)[None]
-        if visible is None: return biases.softmax(dim=-1)
-        lowest = torch.finfo(biases.dtype).min
-        return biases.masked_fill(~visible, lowest).softmax(dim=-1)*visible
+        return _shares(toeplitz_matrix(self.biases, n)[None], visible)
 
     def forward(self,
         x:Tensor,                     # Tokens, `(b, n, d)`

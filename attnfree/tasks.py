@@ -334,21 +334,22 @@ class ImageTask(Task):
         dls:DataLoaders, # The data
     )->dict:             # Figures by name
         "What the network learned, and what it reads in four images."
-        from attnfree.aft.conv import AFTConv
-        from attnfree.visualise.aft import has_kernels,plot_kernels,plot_keys
+        from attnfree.visualise.aft import plot_kernels,plot_keys
         from attnfree.visualise.less_attention import plot_token_attention
         from attnfree.visualise.weights import (plot_hidden_filters,plot_influence,plot_reach,
-                                                plot_spatial_weights)
+                                                plot_spatial_weights,spatial_weights)
         if not hasattr(model, 'body'): return {}
         images = dls.valid.one_batch()[0][:4].to(next(model.parameters()).device)
         if hasattr(model.body, 'stages'): return dict(attention=plot_token_attention(model, images))
         mixer = model.body.blocks[0].mixer
         pictures = dict(influence=plot_influence(model, images))
         if hasattr(mixer, 'spatial_weights'):
-            if has_kernels(model): pictures['kernels'] = plot_kernels(model)
-            else: pictures |= dict(spatial_weights=plot_spatial_weights(model),
-                                   reach=plot_reach(model))
-        if isinstance(mixer, AFTConv): pictures['keys'] = plot_keys(model, images)
+            weights = spatial_weights(model)
+            if weights.by == 'offset': pictures['kernels'] = plot_kernels(weights)
+            else: pictures |= dict(spatial_weights=plot_spatial_weights(weights),
+                                   reach=plot_reach(weights))
+        if hasattr(mixer, 'keys') and getattr(mixer, 'weights_by', '') == 'offset':
+            pictures['keys'] = plot_keys(model, images)
         if hasattr(mixer, 'hidden_filters'): pictures['hidden_filters'] = plot_hidden_filters(model)
         return pictures
 
@@ -672,15 +673,13 @@ class SequenceTask(TokenTask):
         dls:DataLoaders, # The data
     )->dict:             # Figures by name
         "What the mixers learned about positions, if that is not too much to be seen."
-        from attnfree.aft.conv import AFTConv
-        from attnfree.visualise.aft import has_kernels,plot_kernels
+        from attnfree.visualise.aft import plot_kernels
         from attnfree.visualise.gates import plot_gates
         mixer = model.body.blocks[0].mixer
-        small = model.stem.grid[0] <= 1024 or isinstance(mixer, AFTConv) # others may be n x n
-        if not small or not hasattr(mixer, 'spatial_weights'): return {}
-        if has_kernels(model): return dict(kernels=plot_kernels(model))
-        label = 'exp(w) − 1' if getattr(mixer, 'log_weights', False) else 'weight'
-        return dict(spatial_weights=plot_gates(model, label=label))
+        if not hasattr(mixer, 'spatial_weights'): return {}
+        if mixer.weights_by == 'offset': return dict(kernels=plot_kernels(model))
+        if model.stem.grid[0] > 1024: return {} # too many pairs
+        return dict(spatial_weights=plot_gates(model))
 
 # %% ../nbs/tasks/01_tasks.ipynb #eb515cd1
 class LanguageModel(SequenceTask):

@@ -141,11 +141,11 @@ def pictures(runs, out):
     from attnfree.visualise import key_maps, relative_attention, spatial_weights
     images = create_dls('cifar10', bs=64).valid.one_batch()[0].as_subclass(torch.Tensor)
     conv, full, local, vit = (load(runs/name)[0] for name in MAKERS['pictures'][1])
-    attention = np.mean([relative_attention(vit, part) for part in images.split(16)], axis=0)
+    attention = [relative_attention(vit, part).values for part in images.split(16)]
     shown = images[[0, 1, 3, 8]]
-    stored = dict(kernels=spatial_weights(conv), full=spatial_weights(full),
-                  local=spatial_weights(local), attention=attention,
-                  keys=key_maps(conv, shown)[:,:,:12], images=shown.numpy())
+    stored = dict(kernels=spatial_weights(conv).values, full=spatial_weights(full).values,
+                  local=spatial_weights(local).values, attention=np.mean(attention, axis=0),
+                  keys=key_maps(conv, shown).values[:,:,:12], images=shown.numpy())
     stored = {name: array.astype(np.float32) for name, array in stored.items()}
     np.savez_compressed(out/'cifar10_aft.npz', **stored)
     return ['cifar10_aft.npz']

@@ -33,8 +33,8 @@ def definitions(name, module):
     for cell in cells:
         source = ''.join(cell['source'])
         if cell['cell_type'] != 'code' or source.startswith(('#| export', '#| hide')): continue
-        wanted = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
-        body = [node for node in ast.parse(source).body if isinstance(node, wanted)]
+        kept = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+        body = [node for node in ast.parse(source).body if isinstance(node, kept)]
         exec(compile(ast.Module(body, type_ignores=[]), name, 'exec'), names)
     return names
 

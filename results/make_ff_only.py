@@ -38,9 +38,11 @@ def keep_pictures(run, images, file):
     from attnfree.learner import load
     from attnfree.visualise import hidden_filters, influence_maps, spatial_weights
     model, _ = load(run)
-    np.savez_compressed(file, weights=spatial_weights(model)[:,0].astype(np.float32),
-                        filters=hidden_filters(model).astype(np.float32),
-                        influence=influence_maps(model, images[:8]))
+    stored = dict(weights=spatial_weights(model).values[:,0],
+                  filters=hidden_filters(model).values,
+                  influence=influence_maps(model, images[:8]).values)
+    stored = {name: array.astype(np.float32) for name, array in stored.items()}
+    np.savez_compressed(file, **stored)
     return file.name
 
 

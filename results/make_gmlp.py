@@ -108,7 +108,6 @@ def tasks(runs, out):
 
 def attention_maps(run):
     "Maps of the tiny attention for one held-out pair of MNLI, and the pair's tokens."
-    import torch
     from attnfree.data import mnli
     from attnfree.learner import load
     from attnfree.text import load_tokenizer
@@ -118,8 +117,8 @@ def attention_maps(run):
     ids, segments = (part[None] for part in held[PAIR][:2])
     length = int((ids != 0).sum())
     model, _ = load(run)
-    with torch.no_grad(): maps = tiny_attention_maps(model, ids, segments)[:,:length,:length]
-    return maps, tokenizer.names(ids[0,:length].numpy())
+    maps = tiny_attention_maps(model, ids, segments).values[:,0]
+    return maps[:,:length,:length], tokenizer.names(ids[0,:length].numpy())
 
 
 def pictures(runs, out):
@@ -128,7 +127,7 @@ def pictures(runs, out):
     from attnfree.learner import load
     from attnfree.visualise import spatial_weights
 
-    def gates(name): return np.asarray(spatial_weights(load(runs/name)[0]), dtype=np.float16)
+    def gates(name): return spatial_weights(load(runs/name)[0]).values.astype(np.float16)
     maps, tokens = attention_maps(runs/'f_mnli_amlp')
     np.savez_compressed(out/'gmlp.npz', vision=gates('d_gmlp').astype(np.float32),
                         text=gates('m_gmlp_mini'), free=gates('m_gmlp_mini_free'),

@@ -34,7 +34,8 @@ class Penalty(Callback):
         "Begin to collect, in training only; what an interrupted batch left is forgotten."
         self.context.close()
         if not self.training: return
-        self.value = self.context.enter_context(collect_penalty(bare_model(self.model), self.penalty))
+        collecting = collect_penalty(bare_model(self.model), self.penalty)
+        self.value = self.context.enter_context(collecting)
 
     def after_loss(self):
         "Add the penalty to the loss that is differentiated, not to the one that is reported."
