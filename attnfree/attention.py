@@ -147,7 +147,7 @@ class Attention(_Cached):
         return _shares(scores, visible_tokens(n, key_padding_mask, self.causal, x.device))
 
     def start(self,
-        batch:int,       # Sequences side by side
+        batch:int,       # Batch size
     )->AttentionState:   # With no room yet
         "The state before the first token; raises `ValueError` unless the layer is causal."
         empty = self._empty(batch)
@@ -207,7 +207,7 @@ class PositionAttention(_Cached):
         return self.out((F.dropout(weights, drop) @ v).transpose(1, 2).flatten(2))
 
     def start(self,
-        batch:int,      # Sequences side by side
+        batch:int,      # Batch size
     )->PositionState:   # With no room yet
         "The state before the first token; raises `ValueError` unless the layer is causal."
         empty = self._empty(batch)

@@ -84,7 +84,7 @@ class Stack(nn.Module):
         return outputs
 
     def start(self,
-        batch:int, # Sequences side by side
+        batch:int, # Batch size
     )->tuple:      # The state of each block
         "The state before the first token; raises `ValueError` for a mixer without `start`."
         return tuple(block.start(batch) for block in self.blocks)

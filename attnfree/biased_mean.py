@@ -223,7 +223,7 @@ class _CausalMean(torch.autograd.Function):
 def full_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
     v:Tensor,                     # Values, `(b, n, d)`
-    w:Tensor,                     # Position biases, `(n, n)`; row t is what token t reads with
+    w:Tensor,                     # Position biases, `(n, n)`; row t: those of query token t
     *,
     causal:bool=False,            # Each token reads only itself and what came before
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
@@ -309,7 +309,7 @@ def _reachable(band, left, right):
     return band[...,cut_left:width-cut_right],left - cut_left,right
 
 def _connected_mean(k, v, band, left, right, keep):
-    "The mean over all tokens, with bias 0 outside the band."
+    "The mean of `v`, `(b, n, d)`, by `exp(k + w)`: w in the band, `(groups, n, width)`, else 0."
     groups,n,_ = band.shape
     w,far,padding = band_logits(band, left, right)
     top,span = row_span(torch.cat([w, far[...,None]], dim=-1))

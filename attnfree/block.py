@@ -89,7 +89,7 @@ class MixerBlock(nn.Module):
         return x if self.ff_first else self.mix_channels(x)
 
     def start(self,
-        batch:int, # Sequences side by side
+        batch:int, # Batch size
     )->tuple:      # The mixer's state
         "The state before the first token; raises `ValueError` unless block and mixer can `step`."
         if not self.causal:

@@ -241,7 +241,7 @@ def ade20k(
     path:str|Path,      # Folder that is or holds `ADEChallengeData2016/`, as it is unpacked
     split:str='train',  # 'train' or 'val'
     transforms=None,    # torchvision's v2, on image and mask; `None`: images to floats in 0 to 1
-)->Dataset:             # Images, and masks `(height, width)` of classes 0 to 149, or 255: unknown
+)->Dataset:             # Images, and masks `(height, width)` of classes 0 to 149, 255: ignore
     "ADE20K's scenes, every pixel with its class."
     splits = dict(train='training', val='validation')
     parts = [f'{kind}/{splits.get(split)}' for kind in ('images', 'annotations')]

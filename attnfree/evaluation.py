@@ -59,7 +59,7 @@ def evaluate(
     table['loss'] = loss/table.images
     mistakes = confusion*(1 - np.eye(n, dtype=int))
     most_often = [classes[row.argmax()] if row.any() else '' for row in mistakes]
-    table['taken for'] = [*most_often, '']
+    table['confused with'] = [*most_often, '']
     return table,confusion
 
 # %% ../nbs/tasks/00_evaluation.ipynb #faef93a1
@@ -76,9 +76,9 @@ def evaluation_text(
 def _short(name): return name if len(name) <= 25 else f'{name[:24]}…'
 
 def plot_confusion(
-    confusion:np.ndarray, # Images of class i for which class j is predicted, `(i, j)`
-    classes:list[str],    # Their names
-    title:str='',         # A line above: the conditions
+    confusion:np.ndarray, # Counts, `(n, n)`: the row is the true class, the column the prediction
+    classes:list[str],    # Names of the classes, in order
+    title:str='',         # Title of the figure, such as the conditions
 ):                        # The matplotlib figure
     "A confusion matrix: correct predictions in blue, mistakes in red, as shares of each class."
     confusion,n = np.asarray(confusion),len(classes)
@@ -88,7 +88,7 @@ def plot_confusion(
     diagonal,side = np.eye(n, dtype=bool),min(10, 2.5 + 0.4*n)
     fig,ax = plt.subplots(figsize=(side + 1.5, side), layout='constrained')
     for hidden,colours,label in ((diagonal, 'Reds', 'mistakes, share of the class'),
-                                 (~diagonal, 'Blues', 'right, share of the class')):
+                                 (~diagonal, 'Blues', 'correct, share of the class')):
         values = np.ma.masked_array(shares, hidden | (confusion == 0))
         limit = 1 if colours == 'Blues' else max(values.filled(0).max(), 0.01)
         shown = ax.imshow(values, cmap=colours, vmin=0, vmax=limit)
@@ -100,7 +100,7 @@ def plot_confusion(
     names = [_short(classes[i]) for i in labelled]
     ax.set_xticks(labelled, names, rotation=90 if max(map(len, names)) > 3 else 0)
     ax.set_yticks(labelled, names)
-    ax.set(xlabel='taken for', ylabel='is')
+    ax.set(xlabel='predicted class', ylabel='true class')
     ax.set_title(title, fontsize=10)
     plt.close(fig)
     return fig

@@ -12,30 +12,30 @@ from .train import IMPORTS,one_line_errors
 # %% ../nbs/commands/02_generate.ipynb #56024422
 @call_parse
 def attnfree_generate(
-    run:str,             # Run folder of attnfree_train, of a network for bytes or for sub-pixels
-    prompt:str='\n',     # What the text begins with
-    tokens:int=400,      # How many bytes to write
+    run:str,             # Run folder of attnfree_train, of a language model of bytes or pixels
+    prompt:str='\n',     # Text: what it begins with
+    tokens:int=400,      # Text: how many bytes to write
     temperature:float=0.8, # 0 takes the most likely value each time, 1 draws by probability
     top_k:int=None,      # Draw from the k most likely values
     top_p:float=None,    # Draw from the smallest set of likely values that has this probability
-    seed:int=None,       # Start of the random numbers, to have the same again
-    images:int=8,        # How many held-out images to complete
-    keep:float=0.5,      # Share of their rows that is kept
-    path:str=None,       # Folder with the images; by default where the run had them
+    seed:int=None,       # Random seed
+    images:int=8,        # Images: how many held-out images to complete
+    keep:float=0.5,      # Images: share of their rows that is given, from the top
+    path:str=None,       # Images: folder with the data; by default that of the training
     weights:str='model', # model for the weights at the end, best for those of the best epoch
     imports:IMPORTS=None,
 ):
-    "Go on with a text, or complete images."
+    "Continue a text, or complete images."
     from attnfree.imports import import_all
     from attnfree.learner import load
-    from attnfree.run.generation import complete_run,write_text
+    from attnfree.run.generation import complete_run,print_continuation
     from attnfree.tasks import task_named
     choice = dict(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     with one_line_errors('attnfree_generate'):
         import_all(imports)
         model,config = load(run, weights)
         what = task_named(config['task']).generates
-        if what == 'text': write_text(model, prompt, tokens, **choice)
+        if what == 'text': print_continuation(model, prompt, tokens, **choice)
         elif what == 'images':
             file = complete_run(run, model, config, images=images, keep=keep, path=path, **choice)
             print(f"completed images are in {file}")

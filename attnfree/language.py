@@ -151,7 +151,7 @@ def text_family(
     causal:bool=False,       # For sequences, front to back; else for whole texts, with gaps
     ff:bool=True,            # A network over channels beside the mixer; else it takes `hidden`
     positions:bool=True,     # Learned positions
-    mask_padding:bool=False, # Tell the mixer which tokens are padding
+    mask_padding:bool=False, # Pass `key_padding_mask` to the mixer
 )->Family:                   # To be registered
     "Networks for texts or sequences that are a stack of blocks around a mixer."
     if networks is None: networks = _small_sizes(name, causal)
@@ -212,13 +212,14 @@ def language_model(
 def mixer_options(
     name:str, # A name from model_names()
 )->dict:      # Option: its type, `Callable` for functions
-    "The options of a language model's mixer that can be chosen; create_model sets the others."
-    chosen = _size_of(name)[0].build.keywords
-    given = {'dim', 'grid', 'prefix', 'causal', 'drop'}
-    if not chosen['ff']: given.add('hidden')
-    parameters = inspect.signature(chosen['mixer']).parameters
+    "Constructor options of a language model's mixer that a user may set."
+    build_args = getattr(_size_of(name)[0].build, 'keywords', {})
+    if 'mixer' not in build_args: return {} # a family of its own kind
+    reserved = {'dim', 'grid', 'prefix', 'causal', 'drop'}
+    if not build_args['ff']: reserved.add('hidden')
+    parameters = inspect.signature(build_args['mixer']).parameters
     kinds = {option: parameter.annotation for option,parameter in parameters.items()
-             if option not in given}
+             if option not in reserved}
     return {option: Callable if kind is inspect.Parameter.empty else kind
             for option,kind in kinds.items()}
 

@@ -24,14 +24,14 @@ from fastai.callback.training import GradientAccumulation,GradientClip
 from fastai.data.core import DataLoaders,Datasets
 from fastai.learner import Learner
 from fastcore.foundation import L
-from .callbacks.training import (EMA,Erase,MixImages,Precision,StopOnNaN,
+from .callbacks.training import (EMA,Erase,MixupCutMix,Precision,StopOnNaN,
                                          write_atomically)
 from .callbacks.penalties import Penalty
 from .data.datasets import DATASETS
 from .data.images import image_tensor
 from .families import NETWORKS
 from .loader import RepeatableDL
-from .optimiser import PartsAdamW,parameter_groups,warmup_schedule
+from .optimiser import GroupedAdamW,parameter_groups,warmup_schedule
 from .processes import ManyProcesses,rank_and_world
 from .recipes import FIELDS,PENALTIES,recipe as settings_of
 from .tasks import task_named,task_of,TASKS
@@ -77,7 +77,7 @@ def attnfree_learner(
         if settings[name]: pieces.append(Penalty(name, settings[name]))
     if settings['erasing']: pieces.append(Erase(settings['erasing']))
     if settings['mixup'] or settings['cutmix']:
-        pieces.append(MixImages(settings['mixup'], settings['cutmix']))
+        pieces.append(MixupCutMix(settings['mixup'], settings['cutmix']))
     if settings['ema']: pieces.append(EMA(settings['ema']))
     if settings['precision'] != 'fp32': pieces.append(Precision(settings['precision']))
     if settings['accumulate'] > 1:
@@ -85,7 +85,7 @@ def attnfree_learner(
     if settings['clip']: pieces.append(GradientClip(settings['clip']))
     if settings['channels_last']: pieces.append(ChannelsLast())
     if rank_and_world()[1] > 1: pieces.append(ManyProcesses())
-    optimiser = partial(PartsAdamW, betas=settings['betas'], eps=settings['eps'])
+    optimiser = partial(GroupedAdamW, betas=settings['betas'], eps=settings['eps'])
     splitter = partial(parameter_groups, layer_decay=settings['layer_decay'])
     return Learner(dls, model, loss_func=task.loss(settings), metrics=task.metrics(dls),
                    opt_func=optimiser, lr=settings['lr'], wd=settings['wd'], splitter=splitter,
@@ -131,7 +131,7 @@ def fit_recipe(
 
 # %% ../nbs/learning/03_learner.ipynb #bb3215c4
 def learner_case(
-    batch:int=16, # Images at once
+    batch:int=16, # Batch size
 )->dict:          # Setting: functions by name, the bare loop with fused AdamW first
     "Three training steps of ViT-tiny, 224 pixels: in bare loops, and by a Learner."
     images,labels = torch.randn(3*batch, 3, 224, 224),torch.arange(3*batch) % 10

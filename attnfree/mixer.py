@@ -58,13 +58,13 @@ def count_heads(
 
 # %% ../nbs/skeleton/01_mixer.ipynb #312b3dff
 def resample_tokens(
-    weight:Tensor,           # Any weight with one axis over tokens
+    weight:Tensor,           # Any shape, with `prefix + h*w` entries along `axis`
     axis:int,                # Which axis that is
     old_grid:tuple[int,...], # Grid that the weight was learned on
     new_grid:tuple[int,...], # Grid to interpolate it to
     prefix:int=0,            # Tokens in front, kept as they are
     *,
-    sums:bool=False,         # The layer sums over this axis: scale the grid part by n/n'
+    sums:bool=False,         # Keep sums over this axis: scale by old/new number of grid tokens
 )->Tensor:                   # Weight with `prefix + h'*w'` entries along `axis`
     "Interpolate one token axis of `weight` from `old_grid` to `new_grid` (bicubic)."
     if len(old_grid) != len(new_grid):
@@ -72,6 +72,7 @@ def resample_tokens(
                          f"old_grid={tuple(old_grid)}")
     weight = weight.detach().clone()
     if tuple(old_grid) == tuple(new_grid): return weight
+    # A sequence is an image of one row.
     old,new = ((1,)*(2-len(grid)) + tuple(grid) for grid in (old_grid, new_grid))
     rows = weight.movedim(axis, 0)
     front,table = rows[:prefix],rows[prefix:]
@@ -103,7 +104,7 @@ def randomise(
     std:float=0.2,    # Standard deviation of the new values
     seed:int=0,       # Seed; equal seeds give equal values
 )->nn.Module:         # The same module
-    "Fill every parameter with normal noise, in place; the global random state stays as it is."
+    "Fill every parameter with Gaussian noise, in place; the global random state stays as it is."
     generator = torch.Generator().manual_seed(seed)
     for p in module.parameters():
         p.copy_(torch.randn(p.shape, generator=generator, dtype=torch.float64)*std)
@@ -136,7 +137,9 @@ def collect_penalty(
 ):                   # For `with`: a function that returns the sum over these parts, a scalar
     "Within, `model` keeps what its penalty needs; raises `ValueError` if no part has it."
     parts = [part for part in model.modules() if getattr(part, 'penalty_name', None) == name]
-    if not parts: raise ValueError(f"{name}: no part of {type(model).__name__} has such a penalty")
+    if not parts:
+        raise ValueError(f"{name}: no part of {type(model).__name__} has such a penalty; leave it "
+                         "out or set its weight to 0")
     keeping = [part for part in parts if hasattr(part, 'keep_for_penalty')]
     for part in keeping: part.keep_for_penalty(True)
     try: yield lambda: sum(part.penalty() for part in parts)
@@ -345,7 +348,7 @@ class MeanMixer(nn.Module):
         return self.out(total/count.clamp(min=1)).expand_as(x)
 
     def start(self,
-        batch:int, # Sequences side by side
+        batch:int, # Batch size
     )->MeanState:
         "The state before the first token."
         zeros = self.out.weight.new_zeros

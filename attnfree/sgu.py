@@ -144,7 +144,7 @@ class SpatialGatingUnit(nn.Module):
         return x.chunk(2, dim=-1) if self.form == 'split' else (x, x)
 
     def start(self,
-        batch:int, # Sequences side by side
+        batch:int, # Batch size
     )->GateState:
         "The state before the first token."
         return GateState(self.weight.new_zeros(batch, 0, self.norm.normalized_shape[0]))
@@ -243,7 +243,7 @@ class TinyAttention(nn.Module):
         return scores.masked_fill(~visible, float('-inf')).softmax(dim=-1)
 
     def start(self,
-        batch:int, # Sequences side by side
+        batch:int, # Batch size
     )->TinyAttentionState:
         "The state before the first token."
         nothing = self.out.weight.new_zeros(batch, 0, self.out.in_features)
@@ -316,7 +316,7 @@ class GatedMLP(nn.Module):
         return self.drop(self.fc2(hidden))
 
     def start(self,
-        batch:int, # Sequences side by side
+        batch:int, # Batch size
     )->GatedMLPState:
         "The state before the first token."
         attention = () if self.attention is None else self.attention.start(batch)

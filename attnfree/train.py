@@ -63,7 +63,7 @@ def attnfree_train(
     resume:bool=False,   # Go on with the run in OUT from its last checkpoint
     workers:int=0,       # Processes that load images, for each process that trains
     every:int=0,         # Save a checkpoint every n steps too; 0: after each epoch
-    skip_bad:bool=False, # Go on without images that cannot be read, and count them
+    skip_bad:bool=False, # Skip images that cannot be read, and count them
     log:str=None,        # tensorboard, wandb, or both with a comma
     start:option('Run folder of a network pre-trained on texts, whose vocabulary, blocks and '
                  'tokenizer are taken over', str)=None,

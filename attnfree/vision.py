@@ -166,15 +166,15 @@ def _pyramid(size, *, img_size=None, in_chans=3, num_classes=1000, global_pool=N
     return PyramidBackbone(stem, body, readout)
 
 def image_family(
-    name:str,               # First part of the names of its networks
+    name:str,               # Of the family; its networks are called `{name}_{size}`
     mixer,                  # Called as `mixer(dim, grid, prefix=prefix, causal=False, **options)`
-    sizes:list[str]=None,   # Names in SIZES, the last part of the names; `None`: ANY_SIZE
+    sizes:list[str]=None,   # Names in SIZES; `None`: ANY_SIZE
     *,
-    class_token:bool=False, # A class token, which is read at the end; else the mean is
-    positions:bool=True,    # Learned positions
+    class_token:bool=False, # Add a class token and classify from it; else from the mean
+    positions:bool=True,    # Add learned position embeddings
     pre_logits:bool=False,  # A square layer with tanh before the classifier
-    block:dict={},          # Options of MixerBlock beside the mixer
-)->Family:                  # To be registered
+    block:dict={},          # Options of MixerBlock besides the mixer
+)->Family:                  # For attnfree.families.register
     "Networks for images that are a stack of blocks around a mixer."
     networks = {f'{name}_{size}': SIZES[size] for size in (ANY_SIZE if sizes is None else sizes)}
     shell = dict(class_token=class_token, positions=positions, pre_logits=pre_logits)

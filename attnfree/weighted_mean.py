@@ -32,15 +32,15 @@ def dense_mean(
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #d3f87729
 def row_span(
-    w:Tensor, # Position biases, `(..., rows, columns)`; minus infinity where nothing is read
+    w:Tensor, # Position biases, `(..., rows, columns)`; minus infinity for masked entries
 )->tuple:     # The largest bias of each row, `(..., rows, 1)`; the largest span, a scalar
-    "The maximum of each row and the largest span of any; one above 600 raises `ValueError`."
+    "The maximum of each row and the largest span, maximum minus minimum; raises above 600."
     w = w.detach()
     top = w.amax(dim=-1, keepdim=True)
     bottom = w.masked_fill(w == -math.inf, math.inf).amin(dim=-1, keepdim=True)
     span = (top - bottom).max()
-    unknown = torch.compiler.is_compiling() or span.is_meta  # a graph cannot raise
-    if not unknown and span > 600:
+    cannot_check = torch.compiler.is_compiling() or span.is_meta  # a graph cannot raise
+    if not cannot_check and span > 600:
         raise ValueError(f"w: the biases of one row span {span:.0f}, more than the 600 over which "
                          "the sums are exact: lower the learning rate or add weight decay")
     return top,span

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = ['skeleton', 'mixers', 'mixers/aft', 'mixers/less_attention', 'text', 'models',
            'visualise', 'cost', 'training', 'callbacks', 'tasks', 'data', 'learning', 'run',
            'commands', 'bench', 'tutorials', 'results', '.']
-SCRIPTS = ['tests/*.py', '.ci/*.py', '.ci/run', 'examples/*.py', 'results/*.py'] # held to this width
+SCRIPTS = ['tests/*.py', '.ci/*.py', '.ci/run', 'examples/*.py', 'results/*.py']
 WIDTH = 100
 READERS = ['tutorials', 'results', '.']  # they export nothing
 EXPORTED = re.compile(r'^#\|\s*(export|exports|exporti)\b', re.MULTILINE)

@@ -111,7 +111,7 @@ class AFTSimple(_AFT):
         return plain_mean(k, v, causal=self.causal, key_padding_mask=key_padding_mask)
 
     def start(self,
-        batch:int,     # Sequences side by side
+        batch:int,     # Batch size
     )->WeightedSums:
         "The state before the first token."
         return no_tokens(self._state_zeros(batch))
@@ -158,7 +158,7 @@ class AFTFull(_AFT):
 
     def biases(self,
         n:int=None, # The first n tokens; `None`: all
-    )->Tensor:      # `(n, n)`; row t is what token t reads with
+    )->Tensor:      # `(n, n)`; row t: those of query token t
         "The position biases as a matrix."
         return self.w[:n,:n] if self.rank is None else _factors(self.u[:n], self.v[:n])
 
@@ -172,7 +172,7 @@ class AFTFull(_AFT):
         return full_mean(k, v, w, causal=self.causal, key_padding_mask=key_padding_mask)
 
     def start(self,
-        batch:int,   # Sequences side by side
+        batch:int,   # Batch size
     )->KeysValues:   # Of no token
         "The state before the first token."
         return KeysValues(*[self._state_zeros(batch, 0)]*2)
@@ -201,7 +201,7 @@ class AFTFull(_AFT):
         top,span = row_span(row)
         return run_in_precision(sums, span, keys, values, row, top)
 
-    def spatial_weights(self)->Tensor: # `(1, n, n)`, prefix first; row t is what token t reads with
+    def spatial_weights(self)->Tensor: # `(1, n, n)`, prefix first; row t: those of query token t
         "By how much the position biases change the weights, `exp(w) - 1`."
         return self.biases().detach().expm1()[None]
 
@@ -243,7 +243,7 @@ class WindowState(NamedTuple):
 class _Windowed:
     "Generation with a window: the tokens in it one by one, all earlier ones as two sums."
     def start(self,
-        batch:int,    # Sequences side by side
+        batch:int,    # Batch size
     )->WindowState:   # Of no token
         "The state before the first token."
         zeros = self._state_zeros(batch)
@@ -339,7 +339,7 @@ class AFTLocal(_Windowed, AFTFull):
 
     def biases(self,
         n:int=None, # The first n tokens; `None`: all
-    )->Tensor:      # `(n, n)`, prefix first; row t is what token t reads with
+    )->Tensor:      # `(n, n)`, prefix first; row t: those of query token t
         "The position biases as a matrix, minus infinity outside the window if `connect` is off."
         axes,device = [torch.arange(size) for size in self.grid],self.out.weight.device
         positions = torch.cartesian_prod(*axes).view(-1, len(axes)).to(device)

@@ -27,7 +27,7 @@ def bench(
     case:str,       # Name in CASES
     repeats:int=40, # Rounds; each calls every function once, in turn
     threads:int=2,  # Threads that PyTorch may use
-    batch:int=16,   # Images at once
+    batch:int=16,   # Batch size
 )->pd.DataFrame:    # `setting`, `code`, the columns of compare, and the conditions
     "Time one case of `CASES`; each of its settings has its own baseline."
     if case not in CASES: raise _nearest('case', case, [*CASES])

@@ -41,7 +41,7 @@ def attnfree_bench(
     size:int=None,        # Height and width of the images; default: each model's own
     repeats:int=40,       # Rounds; each calls every function once, in turn
     threads:int=2,        # Threads that PyTorch may use
-    batch:int=16,         # Images at once
+    batch:int=16,         # Batch size
     out:str='results',    # Folder for bench_CASE.csv and bench_models.png, or the csv file
     list:bool=False,      # Show the names of the cases and stop
     imports:IMPORTS=None,

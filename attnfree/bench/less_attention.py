@@ -29,7 +29,7 @@ def _layer_functions(batch, n, dim, heads):
             'less attention, one map': timed(lambda: one_map(x, scores))}
 
 def less_attention_case(
-    batch:int=8, # Images at once
+    batch:int=8, # Batch size
 )->dict:         # By setting, functions by name, attention with the fused kernel first
     "A layer of attention or less attention: scores written out, as a product, one map for all."
     shapes = {'LaViT, stage 4: 49 tokens of 512, 16 heads': (49, 512, 16),
@@ -39,7 +39,7 @@ def less_attention_case(
 
 # %% ../../nbs/bench/01_less_attention.ipynb #adbe25c9
 def lavit_case(
-    batch:int=8, # Images at once
+    batch:int=8, # Batch size
 )->dict:         # By setting, functions by name, PVT-v2 first
     "LaViT beside PVT-v2 and beside itself with attention everywhere: inference, 224 pixels."
     images,settings = torch.randn(batch, 3, 224, 224),{}
@@ -53,7 +53,7 @@ def lavit_case(
 # %% ../../nbs/bench/01_less_attention.ipynb #63577ad8
 def step_maker(
     name:str,        # A name in timm's registry
-    batch:int=8,     # Images at once
+    batch:int=8,     # Batch size
     fused:bool=True, # Whether PyTorch may use its fused kernels for attention
 ):                   # Function that builds a network and returns its step, both without arguments
     "The argument of peak_growth for a network's training step at 224 pixels."
@@ -69,7 +69,7 @@ def step_maker(
 
 def step_memory(
     name:str,        # A name in timm's registry
-    batch:int=8,     # Images at once
+    batch:int=8,     # Batch size
     fused:bool=True, # Whether PyTorch may use its fused kernels for attention
 )->float:            # Megabytes on top of what the process had before
     "Peak memory of building a network and training it for a step, in a fresh process."

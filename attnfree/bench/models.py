@@ -116,7 +116,7 @@ def _time_runs(runs, repeats, models):
 def bench_models(
     names:list[str],      # Names in timm's registry; the first is the baseline
     repeats:int=40,       # Rounds; each calls every model in every mode once, in turn
-    batch:int=16,         # Images at once
+    batch:int=16,         # Batch size
     precisions=('fp32',), # Some of PRECISIONS
     also=(),              # More MODES beside 'eager'
     memory:bool=False,    # Also measure the peak memory, each in a process for itself

@@ -43,7 +43,7 @@ def decoder(
 def state_at(
     model:CausalLM, # A byte model
     position:int,   # Bytes read
-    batch:int=1,    # Texts side by side
+    batch:int=1,    # Batch size
 )->TextState:       # With random contents
     "The state after `position` bytes, as large as it would be, with room for one byte more."
     def filled(part):
@@ -56,7 +56,7 @@ def state_at(
     return filled(model.start(batch))
 
 def generation_case(
-    batch:int=8, # Texts side by side
+    batch:int=8, # Batch size
 )->dict:         # By setting, functions by name, the Transformer first
     "One more byte after 10, 3,000 and 10,000 bytes, with a state."
     models = {name: decoder(name, 10_001) for name in DECODERS}
@@ -71,7 +71,7 @@ def generation_case(
     return settings
 
 def constant_time_case(
-    batch:int=8, # Texts side by side
+    batch:int=8, # Batch size
 )->dict:         # By mixer, functions by position, early in the text first
     "The same by mixer, for how the time of a byte grows with the text."
     by_position = generation_case(batch)

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 from fastai.callback.core import Callback
 from ..mixer import collect_penalty
-from ..processes import bare_model
+from ..processes import unwrap_model
 
 # %% ../../nbs/callbacks/02_penalties.ipynb #1d2ed38d
 class Penalty(Callback):
@@ -28,13 +28,13 @@ class Penalty(Callback):
 
     def before_fit(self):
         "Raise `ValueError` if no part of the network has such a penalty."
-        with collect_penalty(bare_model(self.model), self.penalty): pass
+        with collect_penalty(unwrap_model(self.model), self.penalty): pass
 
     def before_batch(self):
         "Begin to collect, in training only; what an interrupted batch left is forgotten."
         self.context.close()
         if not self.training: return
-        collecting = collect_penalty(bare_model(self.model), self.penalty)
+        collecting = collect_penalty(unwrap_model(self.model), self.penalty)
         self.value = self.context.enter_context(collecting)
 
     def after_loss(self):

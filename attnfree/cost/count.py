@@ -170,7 +170,7 @@ def _ff_branch(dim, grid):
     return MixerBlock(dim, grid, FeedForwardMixer, prefix=1, ff=None, token_norm='mixer')
 
 def ff_case(
-    batch:int=16, # Images at once
+    batch:int=16, # Batch size
 )->dict:          # By setting, functions by name, the baseline first
     "Token mixing forward and backward: ours against the paper's Figure 2."
     settings = {}
@@ -183,7 +183,7 @@ def ff_case(
 
 # %% ../../nbs/cost/00_count.ipynb #464838f2
 def attention_case(
-    batch:int=16, # Images at once
+    batch:int=16, # Batch size
 )->dict:          # By setting, functions by name, the baseline first
     "Our ViT-tiny against timm's DeiT-tiny: inference and a training step, 224 pixels."
     images,targets = torch.randn(batch, 3, 224, 224),torch.randint(1000, (batch,))
@@ -226,7 +226,7 @@ def _aft_conv(heads, matmul):
     return mix,torch.randn(heads, 11, 11)
 
 def aft_case(
-    batch:int=16, # Images at once, for 197 tokens; a quarter of them for 1,024
+    batch:int=16, # Batch size, for 197 tokens; a quarter of them for 1,024
 )->dict:          # By setting, functions by name, the baseline first
     "AFT-full and AFT-conv as operators, forward and backward, beside attention of the same width."
     w = torch.randn(197, 197)
@@ -252,14 +252,14 @@ def _causal_codes(n):
             'AFT-local 32, causal': (local, torch.randn(1, n, 32))}
 
 def aft_causal_case(
-    batch:int=1, # Sequences at once
+    batch:int=1, # Batch size
 )->dict:         # By setting, functions by name, the baseline first
     "Causal AFT-simple and AFT-local as operators beside attention, for growing lengths."
     return {f'{n} tokens of 256': _operator_case(n, 256, batch, _causal_codes(n))
             for n in (1024, 4096, 16384)}
 
 def aft_vision_case(
-    batch:int=16, # Images at once
+    batch:int=16, # Batch size
 )->dict:          # By setting, functions by name, the baseline first
     "The paper's small networks against timm's DeiT-small: inference, 224 pixels."
     names = ['deit_small_patch16_224', 'attnfree_vit_small_patch16_224',
@@ -272,7 +272,7 @@ def aft_vision_case(
                           for name in names}}
 
 def aft_lookup_case(
-    batch:int=16, # Images at once
+    batch:int=16, # Batch size
 )->dict:          # By setting, functions by name, the baseline first
     "AFT-conv with one offset per head, 196 tokens of 384: convolution and lookup, inference."
     timed = torch.inference_mode()
@@ -287,7 +287,7 @@ def aft_lookup_case(
     return {f'window {window}': functions(window) for window in (11, 15, 25)}
 
 def aft_decode_case(
-    batch:int=1, # Sequences at once
+    batch:int=1, # Batch size
 )->dict:         # By setting, functions by name, the baseline first
     "Generating 20 tokens with a state, early and late in a sequence, 256 channels."
     def functions(mixer):

@@ -16,7 +16,7 @@ from .count import forward_backward,inference,training_step
 
 # %% ../../nbs/cost/01_gmlp.ipynb #f1ece56a
 def gmlp_parts_case(
-    batch:int=16, # Images at once
+    batch:int=16, # Batch size
 )->dict:          # By setting, functions by name, the whole block's network first
     "A gMLP-S block, 196 tokens of 256 channels, and each of its parts, without gradients."
     mixer,x = GatedMLP(256, (14,14)).eval(),torch.randn(batch, 196, 256)
@@ -34,7 +34,7 @@ def gmlp_parts_case(
 
 # %% ../../nbs/cost/01_gmlp.ipynb #c7ce7735
 def gmlp_case(
-    batch:int=8, # Images at once
+    batch:int=8, # Batch size
 )->dict:         # By setting, functions by name, timm's eager model first
     "gMLP-S of ours and timm's, eager and compiled: inference and training step, 224 pixels."
     images,targets = torch.randn(batch, 3, 224, 224),torch.randint(1000, (batch,))

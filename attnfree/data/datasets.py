@@ -128,7 +128,7 @@ def create_dls(
     path:str|Path=None,  # Folder with the data; `None`: `ATTNFREE_DATA`, else a download
     *,
     tokenizer=None,      # For texts: 'bytes', 'pieces' to learn, a tokenizer or its json's path
-    skip_bad:bool=False, # Go on without examples that cannot be read or used
+    skip_bad:bool=False, # Skip examples that cannot be read or used
     **kwargs             # What `dls` of the data set takes: bs, size, seed, workers, augment
 )->DataLoaders:          # `dls.task` is the task, `dls.source` the data set
     "DataLoaders of a data set for a task; texts are read as bytes if no tokenizer is named."

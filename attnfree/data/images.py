@@ -240,7 +240,7 @@ class Images:
         seed:int=42,           # Fixes the order of the training images, and their changes
         workers:int=0,         # Processes that load batches
         augment:bool|str=True, # Change training images at random; or a policy, 'rand-m9-mstd0.5'
-        skip_bad:bool=False,   # Go on without images that cannot be read
+        skip_bad:bool=False,   # Skip images that cannot be read
     )->DataLoaders:            # Images `(b, c, size, size)`, normalised, and targets
         "The data for a task."
         task = task or task_named('classification')
@@ -447,7 +447,7 @@ def _classes(files):
 def imagenet(
     path:str|Path=None,  # Holds `train/` and `val/`, or `imagenet/`, or `imagenette-subset/`
     *,
-    skip_bad:bool=False, # Go on without images that cannot be read
+    skip_bad:bool=False, # Skip images that cannot be read
 )->Images:               # Those of `val/` are held out; three channels, 224 x 224 pixels
     "Any tree of images with a folder per class: ImageNet, Imagenette, your own."
     tree = _find(path, ['imagenet', 'imagenette-subset', 'imagenette2-160'], ['train', 'val'],

@@ -59,7 +59,7 @@ class SequenceData(TokenData):
             raise ValueError(f"data={name!r} has {ours}, the run {theirs}: use data of the same "
                              "kind")
         if size is not None and size > data['n']:
-            raise ValueError(f"size={size} is more than the {data['n']} places that the network "
+            raise ValueError(f"size={size} is more than the {data['n']} positions the network "
                              f"knows: pass size={data['n']} or less")
         return self,data['n'] if size is None else size
 
@@ -212,11 +212,11 @@ class Bytes(SequenceData):
 
     def held_out(self,
         dls:DataLoaders,   # From `dls`
-        name:str,          # Of these data, for the conditions
+        name:str,          # Of these data, for the caption
         size:int,          # Bytes of a window
         split:str='valid', # 'valid', or 'test' where there is one
         stride:int=None,   # Bytes from one window to the next; `None`: side by side
-    )->tuple:              # The loader, and its conditions in words
+    )->tuple:              # The loader, and a caption that says what it holds
         "The windows to evaluate."
         loader = self._loader(dls, name, split)
         items = loader.dataset.new_empty()
@@ -299,11 +299,11 @@ class Pixels(SequenceData):
 
     def held_out(self,
         dls:DataLoaders,   # From `dls`
-        name:str,          # Of these data, for the conditions
-        size:int,          # Side of the images in pixels, or `None`
-        split:str='valid', # The only one
-        stride:int=None,   # None: an image is read from its beginning
-    )->tuple:              # The loader, and its conditions in words
+        name:str,          # Of these data, for the caption
+        size:int,          # Not used: images keep their size
+        split:str='valid', # Must be 'valid', the only one
+        stride:int=None,   # Must be `None`: an image is read from its beginning
+    )->tuple:              # The loader, and a caption that says what it holds
         "The images to evaluate."
         if stride is not None:
             raise ValueError(f"stride={stride} is for texts: an image is read from its beginning")

@@ -219,9 +219,9 @@ class TextFiles(TokenData):
 def text(
     path:str|Path=None,  # A file or a folder; `None`: the source text of Python's standard library
     *,
-    skip_bad:bool=False, # Go on without files that are not UTF-8
+    skip_bad:bool=False, # Skip files that are not UTF-8; bytes take any file
     tokenizer=None,      # 'bytes', 'pieces' to learn, a tokenizer or its file; `None`: bytes
-)->TextFiles:            # Examples of 128 tokens
+)->TextFiles:            # For training and validation; 128 tokens, unless asked otherwise
     "Any text; pieces are learned from the training texts."
     files = text_files(path)
     bytewise = tokenizer in (None, 'bytes') or isinstance(tokenizer, ByteTokenizer)

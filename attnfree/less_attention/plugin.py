@@ -50,7 +50,7 @@ class ScoreRelay:
 
 # %% ../../nbs/mixers/less_attention/02_plugin.ipynb #6525820e
 class RelayedAttention(nn.Module):
-    "A layer with scores in place of one without: tokens in, tokens out, the scores by a relay."
+    "Replaces an attention of a timm block; passes its scores to later layers by a ScoreRelay."
     def __init__(self,
         layer:nn.Module,         # ScoredAttention or LessAttention
         relay:ScoreRelay,        # Shared with the layers that scores come from and go to
@@ -78,9 +78,9 @@ class RelayedAttention(nn.Module):
     def forward(self,
         x:Tensor,                     # Tokens, `(b, n, d)`
         size:tuple[int,int]=None,     # Their grid, where the block knows it (PVT-v2)
-        attn_mask:Tensor=None,        # Not possible
-        is_causal:bool=False,         # Not possible
-        key_padding_mask:Tensor=None, # Not possible
+        attn_mask:Tensor=None,        # Must be off; accepted because blocks pass it
+        is_causal:bool=False,         # Must be off; accepted because blocks pass it
+        key_padding_mask:Tensor=None, # Must be off; accepted because blocks pass it
     )->Tensor:                        # Tokens, `(b, n, d)`
         "Mix `x` over its tokens. Raises `ValueError` for masks, and for tokens of another grid."
         if is_causal or attn_mask is not None or key_padding_mask is not None:

@@ -344,7 +344,7 @@ class Pyramid(nn.Module):
         grids = self._grids(grid, len(self.stages))
         new = deepcopy(self)
         new.grid = tuple(grid)
-        stages = [stage.resized(side) for stage,side in zip(self.stages, grids)]
+        stages = [stage.resized(stage_grid) for stage,stage_grid in zip(self.stages, grids)]
         new.stages = nn.ModuleList(stages)
         return new
 

@@ -21,10 +21,12 @@ from ..data.datasets import create_dls,data_set_for
 from ..data.images import data_config
 from ..evaluation import evaluating
 from ..imports import error_context
+from ..mixer import collect_penalty
 from ..learner import check_imports,load,read_config,recipe_schedule
 from ..optimiser import parameter_groups
 from ..processes import rank_and_world
-from ..recipes import default_recipe,parse_settings,recipe as settings_of,recipe_fields
+from ..recipes import (PENALTIES,default_recipe,parse_settings,recipe as settings_of,
+                              recipe_fields)
 from ..tasks import task_of
 
 # %% ../../nbs/run/00_plan.ipynb #e0209636
@@ -123,7 +125,7 @@ class Plan:
     @property
     def monitor(self): return self.task.monitor(self.task.metrics(self.dls))
     @property
-    def begun(self): return self.resume and (self.run/'checkpoint.safetensors').exists()
+    def has_checkpoint(self): return self.resume and (self.run/'checkpoint.safetensors').exists()
 
 def make_plan(
     settings:dict,     # Every field of the recipe
@@ -173,7 +175,7 @@ def plan_training(
     *,
     workers:int=0,       # Processes that load data
     every:int=0,         # Save every n steps too; 0: only after each epoch
-    skip_bad:bool=False, # Go on without examples that cannot be read
+    skip_bad:bool=False, # Skip examples that cannot be read
     log:str=None,        # 'tensorboard', 'wandb' or both
     tokenizer:str=None,  # Of texts, as for create_dls; `None`: that of `run` or `start`, else bytes
 )->Plan:                 # For check_plan
@@ -247,21 +249,24 @@ def _try(plan, net):
                 metric.accumulate(learner)
 
 def check_plan(
-    plan:Plan,   # What shall be trained
-)->nn.Module:    # The network, as the training begins with it
-    "Build the network and try it; writes nothing, raises `ValueError` for what cannot be trained."
+    plan:Plan,   # The training to check
+)->nn.Module:    # The network with its initial weights
+    "Build the network, try forward, loss and metrics on two examples; writes no file, sets seeds."
     task,start = plan.task,plan.source.get('start')
     with torch.device('meta'): task.build(plan.arguments) # a size that does not fit stops here
     with error_context(f'task={task.name!r}: its metrics'):
         higher_is_better(plan.monitor, task.metrics(plan.dls))
     set_seed(plan.settings['seed'], reproducible=True)
     net = task.build(plan.arguments)
-    if start is not None and not plan.begun:
+    if start is not None and not plan.has_checkpoint:
         old,config = load(start)
         task.check_start(start, config)
         task.begin_from(net, start, old, plan.dls)
     with error_context(f"model={plan.arguments['name']!r} is no network for task={task.name!r}"):
         task.check_model(net, plan.dls)
         parameter_groups(net)
+        for penalty in PENALTIES:
+            if not plan.settings[penalty]: continue
+            with collect_penalty(net, penalty): pass # raises where no part of the network has it
     _try(plan, net)
     return net

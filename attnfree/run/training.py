@@ -72,7 +72,7 @@ def _trained(plan, net):
     "The network at the end of a training, which is written while it goes on."
     settings,run,dls,rank = plan.settings,plan.run,plan.dls,rank_and_world()[0]
     set_seed(settings['seed'] + rank, reproducible=True)
-    again = plan.begun
+    again = plan.has_checkpoint
     keep = Checkpoint(run, resume=again, every=plan.every, monitor=plan.monitor)
     learn = attnfree_learner(dls, net, settings, path=run,
                              cbs=[RunLog(run), keep, *_watchers(plan.log, run)])

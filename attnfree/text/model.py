@@ -198,7 +198,7 @@ class CausalLM(LanguageModel):
         super().__init__(stem, body, tied=tied)
 
     def start(self,
-        batch:int, # Texts side by side
+        batch:int, # Batch size
     )->TextState:  # Of no token
         "The state before the first token."
         seen = torch.zeros(batch, dtype=torch.long, device=self.stem.words.weight.device)

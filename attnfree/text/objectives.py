@@ -154,17 +154,18 @@ def read_squad(
 
 # %% ../../nbs/text/02_objectives.ipynb #64700c4c
 def _encode_questions(questions, tokenizer, n, longest):
-    "Ids of questions, ids of their contexts, and the offsets of the latter."
-    asked = tokenizer.encode_many([question.question for question in questions])
-    asked = [ids[:longest] for ids in asked]
-    worst = max(range(len(asked)), key=lambda i: len(asked[i]))
-    if n - len(asked[worst]) - 3 < 1:
+    "For each question: its ids, its context's ids, and their character offsets, `(n, 2)`."
+    question_ids = tokenizer.encode_many([question.question for question in questions])
+    question_ids = [ids[:longest] for ids in question_ids]
+    longest_question = max(range(len(question_ids)), key=lambda i: len(question_ids[i]))
+    size = len(question_ids[longest_question])
+    if n - size - 3 < 1:
         raise ValueError(f"n={n} leaves no room for a context after question "
-                         f"{questions[worst].id!r} of {len(asked[worst])} tokens: "
+                         f"{questions[longest_question].id!r} of {size} tokens: "
                          "use a larger n, or cut questions by longest")
     contexts = dict.fromkeys(question.context for question in questions)  # each once
     encoded = {context: tokenizer.encode_with_offsets(context) for context in contexts}
-    return asked,*zip(*(encoded[question.context] for question in questions))
+    return question_ids,*zip(*(encoded[question.context] for question in questions))
 
 def _place_windows(asked, contexts, n, stride):
     "Question, tokens before the context, first token of the context and number of them, by window."

@@ -65,7 +65,7 @@ def plot_kernels(
     *,
     layers:list[int]=None, # Layers, a row each, in 1d a panel; `None`: all, or 12 evenly spread
     heads:list[int]=None,  # Heads, a column each, in 1d a row; `None`: all, or 12 evenly spread
-    limit:float=None,      # Where the colours end; `None`: the largest absolute value
+    limit:float=None,      # Upper end of the colours; `None`: the largest absolute value
 ):                         # The matplotlib figure
     "Weights by offset from the framed position, as in Figures 1 and 5 to 8 of the AFT paper."
     weights = _weights(weights, 'offset')
@@ -155,7 +155,7 @@ def plot_bias_matrices(
     *,
     layers:list[int]=None, # Which layers, a panel each; `None`: all, or 12 evenly spread
     head:int=0,            # Which head
-    limit:float=None,      # Where the colours end; `None`: the largest absolute value
+    limit:float=None,      # Upper end of the colours; `None`: the largest absolute value
 ):                         # The matplotlib figure
     "Weights between all pairs of tokens, a panel for each layer, as in Figure 3 of the AFT paper."
     weights = _weights(weights, 'pair')
@@ -230,7 +230,7 @@ def plot_keys(
     image:int=0,           # Which of the images
     layers:list[int]=None, # Which layers, a row each; `None`: all, or 12 evenly spread
     heads:list[int]=None,  # Which heads, a column each; `None`: all, or 12 evenly spread
-    limit:float=None,      # Where the colours end; `None`: the largest absolute value
+    limit:float=None,      # Upper end of the colours; `None`: the largest absolute value
 ):                         # The matplotlib figure
     "Keys of one image as maps beside it, layer by layer, as in Figures 9 to 12 of the AFT paper."
     image, = _choose(image, len(images), 'image')

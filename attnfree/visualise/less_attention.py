@@ -238,10 +238,10 @@ def plot_token_attention(
     grid:tuple[int,int]=None, # Token grid of the first of given maps; `None`: square
     prefix:int=0,             # Tokens in front that have no position on the grid, of given maps
     *,
-    token:int=None,           # Which token reads, counted in the first layer; `None`: the middle
+    token:int=None,           # Query token, an index in the first layer; `None`: the middle
     image:int=0,              # Which of the images
     head:int=None,            # Which head; `None`: the mean of all
-    limit:float=None,         # Where the colours end; `None`: the largest value of each row
+    limit:float=None,         # Upper end of the colours; `None`: the largest value of each row
 ):                            # The matplotlib figure
     "What one token reads in every layer, a row for each stage, and above it the image."
     layers = _read_maps(maps, images, image=image)

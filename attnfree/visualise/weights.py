@@ -193,7 +193,7 @@ def _show_tokens(ax, values, grid, prefix, colours, token=None):
 class _Axis(NamedTuple):
     "What is written along one axis of the panels."
     name:str      # What it counts
-    ticks:dict    # Texts by where they stand
+    ticks:dict    # Label of each tick, by its position
     minor:list=() # Where small ticks without a text stand
 
 def _ends(name, size):
@@ -212,7 +212,7 @@ def _axes(fig, count, columns, sharey=True):
 
 @plt.rc_context({'font.size': 8})
 def _layout(panels, titles, columns, size, across, down):
-    "A figure of `panels`, functions that draw on axes, in rows of `columns`."
+    "A figure of `panels`, functions of axes, in rows of `columns`; x is `across`, y is `down`."
     fig = plt.figure(figsize=size, layout='compressed')
     fig.get_layout_engine().set(h_pad=0.06, hspace=0)
     axes = _axes(fig, len(panels), columns)
@@ -285,7 +285,7 @@ def plot_spatial_weights(
     tokens:list[int]=None, # Which tokens, a row each; `None`: the class token and three positions
     layers:list[int]=None, # Which layers, a column each; `None`: all, or 12 evenly spread
     head:int=0,            # Which head
-    limit:float=None,      # Where the colours end; `None`: the largest absolute value
+    limit:float=None,      # Upper end of the colours; `None`: the largest absolute value
 ):                         # The matplotlib figure
     "What each token reads, folded to the grid, layer by layer, in the manner of gMLP's Figure 3."
     weights = _weights(weights, 'pair')
@@ -306,7 +306,7 @@ def plot_hidden_filters(
     layers:list[int]=None, # Which layers, a row each; `None`: all, or 12 evenly spread
     units:list[int]=None,  # Which hidden units, in every layer; `None`: those with the largest norm
     count:int=8,           # How many, where `units` is `None`
-    limit:float=None,      # Where the colours end; `None`: the largest absolute value
+    limit:float=None,      # Upper end of the colours; `None`: the largest absolute value
 ):                         # The matplotlib figure
     "The filters of chosen hidden units, folded to the grid, one row for each layer."
     filters = _given(filters, HiddenFilters, hidden_filters)
@@ -417,7 +417,7 @@ def plot_influence(
     tokens:list[int]=None, # With a model: output tokens, a row each; `None`: as in influence_maps
     layers:list[int]=None, # With a model: layers, a column each; `None`: all, or 12 evenly spread
     cumulative:bool=False, # With a model: up to each layer, instead of each mixer by itself
-    limit:float=None,      # Where the colours end; `None`: the largest value
+    limit:float=None,      # Upper end of the colours; `None`: the largest value
 ):                         # The matplotlib figure
     "The size of the derivative of tokens' outputs by every input token, folded to the grid."
     chosen = dict(images=images, tokens=tokens, layers=layers, cumulative=cumulative)
