@@ -8,13 +8,14 @@ __all__ = ['CASES', 'MEMORY_CASES', 'bench', 'memory_bench']
 # %% ../../nbs/bench/03_cases.ipynb #db295d3f
 import pandas as pd
 from ..cost.count import (aft_case,aft_causal_case,aft_decode_case,aft_lookup_case,
-                                 aft_vision_case,attention_case,compare,ff_case,_machine,_nearest,
+                                 aft_vision_case,attention_case,compare,ff_case,_machine,
                                  _threads)
 from ..cost.gmlp import gmlp_case,gmlp_parts_case,toeplitz_case
 from ..learner import learner_case
 from .less_attention import lavit_case,less_attention_case
 from .sequences import (constant_time_case,generation_case,long_text_case,
                                       long_text_memory)
+from ..families import check_known
 
 # %% ../../nbs/bench/03_cases.ipynb #42f269fe
 CASES = dict(ff=ff_case, attention=attention_case, aft=aft_case, aft_causal=aft_causal_case,
@@ -30,7 +31,7 @@ def bench(
     batch:int=16,   # Batch size
 )->pd.DataFrame:    # `setting`, `code`, the columns of compare, and the conditions
     "Time one case of `CASES`; each of its settings has its own baseline."
-    if case not in CASES: raise _nearest('case', case, [*CASES])
+    check_known('case', case, CASES)
     if batch < 1: raise ValueError(f"batch={batch} must be at least 1")
     with _threads(threads):
         settings = CASES[case](batch).items()
@@ -50,8 +51,7 @@ def memory_bench(
     batch:int=16,  # Examples at once
 )->pd.DataFrame:   # `setting`, `code`, `MB`, `ratio` to the first of a setting, and the conditions
     "The peak memory of one case, each function in a process of its own."
-    if case not in MEMORY_CASES:
-        raise _nearest('the memory of case', case, ['models', *MEMORY_CASES])
+    check_known('the memory of case', case, MEMORY_CASES)
     if batch < 1: raise ValueError(f"batch={batch} must be at least 1")
     with _threads(threads): measured = MEMORY_CASES[case](batch)
     rows = []

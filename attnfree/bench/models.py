@@ -15,7 +15,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt,pandas as pd,torch
 from fastcore.meta import delegates
 from ..imports import IMPORTED
-from ..cost.count import _machine,_model,_nearest,compare,cost_table,inference,training_step
+from ..families import check_known
+from ..cost.count import _machine,_model,compare,cost_table,inference,training_step
 
 # %% ../../nbs/bench/00_models.ipynb #eafb74ac
 WORK,MODES = ['inference', 'training step'],['eager', 'compiled', 'checkpointing']
@@ -33,7 +34,7 @@ def model_work(
     "Build a model by name; each call of the result gives a new inference or training step."
     known = dict(work=WORK, mode=MODES, precision=[*PRECISIONS], device=['cpu', 'cuda'])
     for argument,value in dict(work=work, mode=mode, precision=precision, device=device).items():
-        if value not in known[argument]: raise _nearest(argument, value, known[argument])
+        check_known(argument, value, known[argument])
     if device == 'cuda' and not torch.cuda.is_available():
         raise ValueError("device='cuda', but torch finds no GPU here: use device='cpu'")
     if batch < 1: raise ValueError(f"batch={batch} must be at least 1")

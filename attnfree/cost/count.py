@@ -10,7 +10,6 @@ __all__ = ['cost', 'cost_table', 'seconds', 'compare', 'inference', 'training_st
 # %% ../../nbs/cost/00_count.ipynb #7d8c6bd8
 import platform,re
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -28,6 +27,7 @@ from ..block import MixerBlock
 from ..ff import FeedForwardMixer
 from ..weighted_mean import plain_mean
 from ..biased_mean import band_mean,full_mean
+from ..families import check_known
 
 # %% ../../nbs/cost/00_count.ipynb #bcff8bff
 def cost(
@@ -51,14 +51,9 @@ def cost(
     return dict(parameters=parameters, macs=counter.get_total_flops()//2//len(x))
 
 # %% ../../nbs/cost/00_count.ipynb #f0455cd9
-def _nearest(argument, value, known):
-    "The error for an unknown name, with the nearest known ones."
-    near = get_close_matches(str(value), known, n=3, cutoff=0.4) or sorted(known)[:8]
-    return ValueError(f"{argument}={value!r} is unknown. Nearest: {', '.join(near)}")
-
 def _model(name, size):
     "An untrained network of timm's registry and the shape of its images; `None`: its own size."
-    if not timm.is_model(name): raise _nearest('name', name, timm.list_models())
+    if not timm.is_model(name): check_known('name', name, timm.list_models())
     resized = size and timm.get_pretrained_cfg_value(name, 'fixed_input_size')
     model = timm.create_model(name, **(dict(img_size=size) if resized else {}))
     channels,height,width = model.default_cfg['input_size']
