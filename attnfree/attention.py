@@ -44,8 +44,9 @@ def _shares(scores, visible):
 
 class _Cached(nn.Module):
     "What attention with a cache shares: heads, projections, biases by offset and another grid."
-    def _build(self, dim, grid, prefix, causal, heads, drop, parts, relative):
-        "Projections to `parts` times `dim` channels and back, and a bias for each offset."
+    def __init__(self, dim, grid, prefix, causal, heads, drop, *, parts, relative):
+        "Projections to `parts` times `dim` channels and back; with `relative` a bias by offset."
+        super().__init__()
         n = count_tokens(grid, prefix, causal)
         if relative and (prefix or len(grid) == 2):
             raise ValueError("relative biases are for sequences without tokens in front, not for "
@@ -111,8 +112,7 @@ class Attention(_Cached):
         drop:float=0,        # Dropout on the attention weights
         relative:bool=False, # Learned biases by offset for each head; sequences only
     ):
-        super().__init__()
-        self._build(dim, grid, prefix, causal, heads, drop, 3, relative)
+        super().__init__(dim, grid, prefix, causal, heads, drop, parts=3, relative=relative)
 
     def forward(self,
         x:Tensor,                     # Tokens, `(b, n, d)`
@@ -187,8 +187,8 @@ class PositionAttention(_Cached):
         heads:int=None,      # Heads, a divisor of `dim`; `None`: one for every 64 channels
         drop:float=0,        # Dropout on the weights
     ):
-        super().__init__()
-        self._build(dim, grid, prefix, causal, heads, drop, 1, True) # `qkv` makes values only
+        # `qkv` makes values only; the name is kept for files of weights
+        super().__init__(dim, grid, prefix, causal, heads, drop, parts=1, relative=True)
 
     def _weights(self, n, visible):
         "The softmax of the biases, `(b or 1, heads, n, n)`, 0 in a row in which none is visible."

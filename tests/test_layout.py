@@ -20,8 +20,8 @@ READERS = ['tutorials', 'results', '.']  # they export nothing
 EXPORTED = re.compile(r'^#\|\s*(export|exports|exporti)\b', re.MULTILINE)
 DEFAULT = re.compile(r'^#\|\s*default_exp\s+(\S+)', re.MULTILINE)
 ELSEWHERE = re.compile(r'^#\|\s*(?:export|exports|exporti)[ \t]+(\S+)', re.MULTILINE)
+ALLOWED = {('less_attention', 'attention')}  # the plug-in turns the one into the other
 MEANS = {'weighted_mean', 'biased_mean'}  # what mixers may share
-ALLOWED = {('less_attention', 'attention')}  # the one is about the other
 TORCH_ALONE = {'attention', 'ff', 'sgu', 'weighted_mean', 'biased_mean', 'aft.variants',
                'aft.conv', 'aft.sparse', 'less_attention.layer'}
 PROMISED = {

@@ -138,7 +138,7 @@ class AFTConv(_Windowed, _AFT):
         connect:bool=True,           # Read the tokens outside the window too, with bias 0
         gate=torch.sigmoid,          # Nonlinearity of the query; `None`: no query (Table 12)
     ):
-        count_heads(dim, heads)
+        heads = count_heads(dim, heads)
         super().__init__(dim, grid, prefix, causal, gate, heads)
         if prefix:
             raise ValueError(f"prefix={prefix}: AFTConv cannot read tokens that have no position "
