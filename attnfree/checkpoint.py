@@ -22,7 +22,7 @@ from .loader import random_states,set_random_states
 from .processes import rank_and_world
 
 # %% ../nbs/learning/02_checkpoint.ipynb #e5cb0803
-VERSION = 1
+VERSION = 2 # 1 did not know what an epoch had computed before it was interrupted
 
 def _pack(value, tensors):
     "`value` as json, with each array moved to `tensors`."

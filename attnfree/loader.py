@@ -13,7 +13,9 @@ from time import perf_counter
 import numpy as np, torch
 from fastai.data.core import TfmdDL
 from fastai.data.load import SkipItemException,_loaders
+from fastai.data.transforms import Categorize,ItemGetter,ToTensor
 from fastai.torch_core import to_detach, to_device
+from torch import Tensor
 from .processes import rank_and_world
 
 # %% ../nbs/training/01_loader.ipynb #f3574829
@@ -63,6 +65,10 @@ def epoch_order(
     return np.random.default_rng([seed, epoch]).permutation(n).repeat(repeats)[:n]
 
 # %% ../nbs/training/01_loader.ipynb #7928aaf9
+class _Row(int):
+    "Number of an item in place of its input, which the batch brings."
+    shape = () # for fastai's message about items that cannot be one batch
+
 class RepeatableDL(TfmdDL):
     "A fastai loader whose batches follow from seed, epoch and position alone."
     def __init__(self,
@@ -73,6 +79,7 @@ class RepeatableDL(TfmdDL):
         group:int=1,         # With `drop_last` the number of batches is a multiple of this
         limit:int=None,      # Items in an epoch: shuffled anew, else evenly spaced; `None`: all
         skip_bad:bool=False, # Replace items that raise `OSError` (training) or leave them out
+        batch_inputs=None,   # Makes the inputs of a list of items at once; `None`: one by one
         **kwargs             # What fastai's TfmdDL takes: shuffle, num_workers, transforms ...
     ):
         self.rank,self.world = rank_and_world()
@@ -82,6 +89,7 @@ class RepeatableDL(TfmdDL):
         super().__init__(dataset, bs=bs//self.world, **kwargs)
         self.seed,self.repeats,self.group = seed,repeats,group
         self.limit,self.skip_bad = limit,skip_bad
+        self.batch_inputs,self.at_once,self.draws = batch_inputs,False,True
         self.position = torch.tensor([-1, 0]).share_memory_() # epoch, first batch
         self.bad = torch.zeros(self.n, dtype=torch.uint8).share_memory_()
         self.begin,self.workers = 0,None
@@ -91,6 +99,8 @@ class RepeatableDL(TfmdDL):
         settings = ('seed', 'repeats', 'group', 'limit', 'skip_bad')
         same = {name: getattr(self, name) for name in settings}
         same['bs'] = self.bs*self.world
+        if dataset is None or dataset is self.dataset: # other items may be of another kind
+            same['batch_inputs'] = self.batch_inputs
         return super().new(dataset, cls, **{**same, **kwargs})
 
     def start_at(self,
@@ -135,14 +145,16 @@ class RepeatableDL(TfmdDL):
         "One item with its random changes, all under the seed of its position."
         if not isinstance(s, tuple): return super().do_item(s)
         epoch,position,item = s
-        seed_all(self.seed, epoch, position) # __iter__ puts back what was before
-        return super().do_item(item)
+        if self.draws: seed_all(self.seed, epoch, position) # __iter__ puts back what was before
+        if not self.at_once: return super().do_item(item)
+        try: return self.create_item(item, self._row)
+        except SkipItemException: return None
 
-    def create_item(self, s):
+    def create_item(self, s, read=None):
         "One item; where bad ones are skipped and it is bad, the next that can be read."
-        first = s or 0
+        first,read = s or 0,read or super().create_item
         for other in range(first, first + (100 if self.skip_bad else 1)):
-            try: return super().create_item(other % self.n)
+            try: return read(other % self.n)
             except OSError:
                 if not self.skip_bad: raise
                 self.bad[other % self.n] = 1
@@ -150,6 +162,29 @@ class RepeatableDL(TfmdDL):
                 if not self.shuffle: raise SkipItemException()
         raise OSError(f"100 items from {s} on could not be read: look at the data before skipping "
                       "any")
+
+    def _row(self, i):
+        "The number of an item, and its targets."
+        targets = tuple(part[i] for part in self.dataset.tls[1:])
+        if not all(isinstance(target, Tensor) for target in targets):
+            targets = self.after_item(targets)
+        return _Row(i),*targets
+
+    def create_batch(self, b):
+        "One batch of items, or of their numbers and targets."
+        batch = super().create_batch(b)
+        if not (isinstance(b[0], tuple) and isinstance(b[0][0], _Row)): return batch
+        items = self.dataset.items
+        return self.batch_inputs([items[i] for i,*_ in b]),*batch[1:]
+
+    def before_iter(self):
+        "Look whether the inputs of a batch can be made at once, and whether its targets may draw."
+        super().before_iter()
+        self.at_once = (self.batch_inputs is not None and not self.before_batch.fs
+                        and {type(f) for f in self.after_item.fs} <= {ToTensor})
+        targets = self.dataset.tls[1:] if self.at_once else ()
+        kinds = {type(f) for part in targets for f in part.tfms.fs}
+        self.draws = not (self.at_once and kinds <= {ItemGetter, Categorize})
 
     def __iter__(self):
         "All batches from where the loader stands; each iteration is the next epoch."

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FIELDS', 'PENALTIES', 'RECIPES', 'Field', 'Setting', 'cite', 'recipe_fields', 'recipe', 'parse_settings',
-           'recipe_table', 'recipe_sources', 'default_recipe']
+           'settings_text', 'recipe_table', 'recipe_sources', 'default_recipe']
 
 # %% ../nbs/learning/01_recipes.ipynb #d4da02ca
 import math,tomllib
@@ -507,6 +507,21 @@ def parse_settings(
             raise ValueError(f"{field} is given twice, as {settings[field]!r} and as {value!r}")
         settings[field] = _parse(field, value)
     return settings
+
+def _text(value):
+    "A value without blanks, as `parse_settings` reads it."
+    if isinstance(value, dict):
+        return ','.join(f'{name}={_text(option)}' for name,option in value.items())
+    if isinstance(value, (tuple, list)): return ','.join(map(_text, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+def settings_text(
+    settings:dict, # Values by field
+)->str:            # Such as 'model=gmlp_micro_patch2_8 epochs=24 lr=0.003'
+    "The inverse of `parse_settings`: fields that differ from a plain run, blanks between them."
+    settings = {name: _checked(name, value) for name,value in settings.items()} # lists: pairs
+    changed = {name: value for name,value in settings.items() if value != FIELDS[name].default}
+    return ' '.join(f'{name}={_text(value)}' for name,value in changed.items())
 
 # %% ../nbs/learning/01_recipes.ipynb #178263f0
 def recipe_table(

@@ -69,6 +69,7 @@ def attnfree_train(
                  'tokenizer are taken over', str)=None,
     tokenizer:option('For texts: bytes, pieces (learned from the training texts), or the json of a '
                      'tokenizer; by default bytes', str)=None,
+    no_draw:bool=False,  # Draw nothing at the end; attnfree_plot does it later
     loader:bool=False,   # Time the loader alone, and stop: is the data or the network the limit?
     list:bool=False,     # Show the recipes and stop
     timeout:float=120,   # Seconds to wait for the other processes at the start
@@ -95,5 +96,5 @@ def attnfree_train(
         run = Path(out).expanduser() if resume else None
         plan = plan_training(settings, source, run, tokenizer=tokenizer, **same)
         if loader: report_loader(plan)
-        else: run_and_report(plan, out)
+        else: run_and_report(plan, out, draw=not no_draw)
         if distributed.is_initialized(): distributed.destroy_process_group()

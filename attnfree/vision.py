@@ -80,6 +80,8 @@ MODELS = { # (family, size): parameters at 1,000 classes
     ('vit', 'nano_patch4_32'): 937_064,
     ('vit', 'micro_patch2_8'): 267_048,
     ('attn_only', 'tiny_patch16_224'): 4_039_360,
+    ('attn_only', 'nano_patch4_32'): 478_352,
+    ('attn_only', 'micro_patch2_8'): 139_216,
     ('aft_simple', 'nano_patch4_32'): 935_528,
     ('aft_simple', 'mini_patch4_32'): 2_881_192,
     ('aft_simple', 'micro_patch2_8'): 266_280,

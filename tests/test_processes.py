@@ -49,7 +49,7 @@ def test_several_are_as_one(tmp_path, alone, world):
     for process in start_all(folder, world, set=PLAIN): assert end(process) == 0, log(folder)
     print(f'1 process: {alone}\n{world} processes: {metrics(folder)}')
     same(metrics(folder), alone)
-    assert log(folder).count('what was learned is drawn in') == 1
+    assert log(folder).count('The run is in') == 1
 
 
 def test_killed_and_resumed(tmp_path):

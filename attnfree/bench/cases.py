@@ -8,7 +8,7 @@ __all__ = ['CASES', 'MEMORY_CASES', 'bench', 'memory_bench']
 # %% ../../nbs/bench/03_cases.ipynb #db295d3f
 import pandas as pd
 from ..cost.count import (aft_case,aft_causal_case,aft_decode_case,aft_lookup_case,
-                                 aft_vision_case,attention_case,compare,ff_case,_machine,
+                                 aft_vision_case,attention_case,compare,ff_case,machine_name,
                                  _threads)
 from ..cost.gmlp import gmlp_case,gmlp_parts_case,toeplitz_case
 from ..learner import learner_case
@@ -39,7 +39,7 @@ def bench(
     table = pd.concat(tables, names=['setting']).reset_index()
     return table.round({'ms': 1, 'ms 10%': 1, 'ms 90%': 1, 'ratio': 3}).assign(
         conditions=f'batch {batch}, float32, {threads} threads, {repeats} rounds',
-        machine=_machine('cpu'))
+        machine=machine_name('cpu'))
 
 # %% ../../nbs/bench/03_cases.ipynb #68826aa0
 # Name in CASES: function of the batch that measures, and returns a setting: megabytes by name
@@ -61,4 +61,4 @@ def memory_bench(
             rows.append((setting, code, round(value), round(value/first, 3)))
     return pd.DataFrame(rows, columns=['setting', 'code', 'MB', 'ratio']).assign(
         conditions=f'batch {batch}, float32, {threads} threads, each in a fresh process',
-        machine=_machine('cpu'))
+        machine=machine_name('cpu'))

@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt,pandas as pd,torch
 from fastcore.meta import delegates
 from ..imports import IMPORTED
 from ..families import check_known
-from ..cost.count import _machine,_model,compare,cost_table,inference,training_step
+from ..cost.count import machine_name,_model,compare,cost_table,inference,training_step
 
 # %% ../../nbs/bench/00_models.ipynb #eafb74ac
 WORK,MODES = ['inference', 'training step'],['eager', 'compiled', 'checkpointing']
@@ -137,7 +137,7 @@ def bench_models(
     conditions = [f'batch {batch}', f'{torch.get_num_threads()} threads', f'{repeats} rounds']
     if size: conditions.insert(1, f'{size} pixels')
     table = counts.merge(pd.concat(tables).round(3), left_index=True, right_on='model')
-    return table.assign(conditions=', '.join(conditions), machine=_machine(device))
+    return table.assign(conditions=', '.join(conditions), machine=machine_name(device))
 
 # %% ../../nbs/bench/00_models.ipynb #121c9683
 def _plot_row(ax, row):

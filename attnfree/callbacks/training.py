@@ -10,7 +10,7 @@ __all__ = ['AutoPolicy', 'SmoothCrossEntropy', 'MixupCutMix', 'Erase', 'EMA', 't
 import csv,errno,io,os
 from contextlib import suppress
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter,process_time
 
 import torch
 import torch.nn.functional as F
@@ -275,6 +275,7 @@ class RunLog(Callback):
     ):
         if every < 1: raise ValueError(f"every={every} must be at least 1")
         self.folder,self.every,self.epochs,self.steps = Path(folder),every,[],[]
+        self.computed = 0. # seconds of this epoch before it was interrupted
 
     def before_fit(self):
         "Be silent while fastai validates, predicts, or looks for a rate."
@@ -285,6 +286,7 @@ class RunLog(Callback):
     def before_train(self):
         "Begin to count for a new epoch."
         self.last,self.of_epoch,self.of_step = perf_counter(),self._zero(),self._zero()
+        self.begun = process_time()
 
     def after_batch(self):
         "Measure, and write a row if it is time."
@@ -305,11 +307,14 @@ class RunLog(Callback):
         "Write the row of this epoch."
         names,values = self.recorder.metric_names[1:],self.learn.final_record
         row = {name: value for name,value in zip(names, values) if name != 'time'}
-        times = dict(lr=self.opt.hypers[-1]['lr'], seconds=round(self.of_epoch['seconds'], 1))
+        times = dict(lr=self.opt.hypers[-1]['lr'], seconds=round(self.of_epoch['seconds'], 1),
+                     processor_seconds=round(self._computed(), 1))
+        self.computed,self.begun = 0.,process_time()
         self.epochs.append(dict(epoch=self.epoch) | row | times | self._rates(self.of_epoch))
         self._write('metrics.csv', self.epochs)
 
     def _zero(self): return dict(images=0, seconds=0., waited=0.)
+    def _computed(self): return self.computed + process_time() - self.begun
 
     def _rates(self, sums):
         "Images per second, and the share of the time spent waiting."
@@ -326,5 +331,8 @@ class RunLog(Callback):
         writer.writerows(rows)
         write_atomically(self.folder/name, text.getvalue().encode())
 
-    def state_dict(self): return dict(epochs=self.epochs, steps=self.steps)
-    def load_state_dict(self, state): self.epochs,self.steps = state['epochs'],state['steps']
+    def state_dict(self):
+        return dict(epochs=self.epochs, steps=self.steps, computed=self._computed())
+    def load_state_dict(self, state):
+        self.epochs,self.steps,self.computed = (state[name] for name in
+                                                ('epochs', 'steps', 'computed'))

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['cost', 'cost_table', 'seconds', 'compare', 'inference', 'training_step', 'forward_backward', 'Figure2Branch',
            'ff_case', 'attention_case', 'aft_case', 'aft_causal_case', 'aft_vision_case', 'aft_lookup_case',
-           'aft_decode_case']
+           'aft_decode_case', 'machine_name']
 
 # %% ../../nbs/cost/00_count.ipynb #7d8c6bd8
 import platform,re
@@ -305,7 +305,9 @@ def _threads(number):
     try: yield
     finally: torch.set_num_threads(before)
 
-def _machine(device):
+def machine_name(
+    device:str='cpu', # 'cpu' or 'cuda'
+)->str:               # For the conditions of a measurement
     "Name of the processor or the GPU, and torch's version."
     version = f"torch {torch.__version__.split('+')[0]}"
     if device == 'cuda': return f"{torch.cuda.get_device_name()}, {version}"

@@ -25,7 +25,7 @@ from fastai.data.core import DataLoaders,Datasets
 from fastai.data.external import fastai_path,URLs
 from fastai.data.transforms import (IntToFloatTensor,ItemGetter,Normalize,ToTensor,
                                     get_image_files)
-from fastai.torch_core import no_random
+from fastai.torch_core import TensorImage,TensorImageBW,no_random
 from fastai.vision.augment import (AffineCoordTfm,FlipItem,PadMode,RandomResizedCrop,affine_mat,
                                    aug_transforms,flip_mat)
 from fastai.vision.core import PILImage,PILImageBW,cifar_stats,imagenet_stats
@@ -182,6 +182,12 @@ def _only_valid(dls, inputs, split, stride):
     return dls.valid
 
 # %% ../../nbs/data/00_images.ipynb #951e9572
+def _stacked(pairs):
+    "The pictures of pairs in one tensor, as fastai makes it of one picture after the other."
+    images = torch.from_numpy(np.stack([pair[0] for pair in pairs]))
+    if images.dim() == 3: return TensorImageBW(images[:,None])
+    return TensorImage(images.permute(0, 3, 1, 2).contiguous())
+
 class Images:
     "Images with labels, for training and held out."
     inputs = 'images'
@@ -199,14 +205,15 @@ class Images:
         self.items = tuple(part if hasattr(part, '__getitem__') else [*part] for part in items)
         self.stats = tuple([float(value) for value in part] for part in stats)
         self.classes = None if classes is None else [*classes]
-        self._check(paired=parts is None)
+        self.paired = parts is None
+        self._check()
         self.crop_pct,self.cut,self.change = crop_pct,cut,[*change]
         opener = open_grey if len(self.stats[0]) == 1 else open_image
         self.opening,self.label = parts or ([ItemGetter(0), opener],[ItemGetter(1)])
         self.example = partial(ImageExample, opening=self.opening, labelling=self.label)
         self.size = size or self.example(self.items[0][0]).image.width
 
-    def _check(self, paired):
+    def _check(self):
         "Raise `ValueError` for what would otherwise fail in the middle of a training."
         if not all(map(len, self.items)):
             raise ValueError("items holds no image to train on, or none that is held out")
@@ -215,19 +222,19 @@ class Images:
             raise ValueError(f"stats={self.stats} must be two lists of one or of three numbers, "
                              "and the standard deviations above 0")
         first = self.items[0][0]
-        if paired and not (isinstance(first, tuple) and len(first) == 2):
+        if self.paired and not (isinstance(first, tuple) and len(first) == 2):
             raise ValueError("items must be pairs of a picture and a label, or be taken apart by "
                              "parts")
-        if self.classes: self._check_classes(paired)
+        if self.classes: self._check_classes()
 
-    def _check_classes(self, paired):
+    def _check_classes(self):
         "Raise `ValueError` for classes that are no names, or not those of the labels."
         if not all(isinstance(name, str) for name in self.classes):
             raise ValueError(f"classes={self.classes} must be names: use str(label) there and in "
                              "items")
         if len({*self.classes}) < len(self.classes):
             raise ValueError(f"classes={self.classes} names a class twice")
-        labels = {label for part in self.items for _,label in part} if paired else set()
+        labels = {label for part in self.items for _,label in part} if self.paired else set()
         if other := [label for label in labels if label not in self.classes]:
             raise ValueError(f"items has the label {other[0]!r}, which is none of classes="
                              f"{self.classes[:10]}")
@@ -258,11 +265,19 @@ class Images:
         dls = dsets.dataloaders(
             bs=bs, dl_type=RepeatableDL, seed=seed, num_workers=workers,
             persistent_workers=workers>0, skip_bad=skip_bad, pin_memory=torch.cuda.is_available(),
+            batch_inputs=_stacked if self._are_arrays(size) else None,
             after_item=[*changes, ToTensor()],
             after_batch=[IntToFloatTensor(), *(self.change if augment else []),
                          Normalize.from_stats(*self.stats)])
         dls.task,dls.source = task,self
         return dls
+
+    def _are_arrays(self, size):
+        "Whether all pictures are arrays of bytes, and need neither a crop nor another size."
+        shape = (size, size) if len(self.stats[0]) == 1 else (size, size, 3)
+        return self.paired and self.crop_pct == 1 and all(
+            type(item[0]) is np.ndarray and item[0].dtype == np.uint8 and item[0].shape == shape
+            for part in self.items for item in part)
 
     def _policy(self, augment, size):
         "timm's policy, if `augment` names one."

@@ -233,22 +233,20 @@ class LessAttention(nn.Module):
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #a6249a6b
 def diagonality_loss(
-    scores:Tensor,      # Scores of a layer before the softmax, `(b, heads, n, n)`
-    form:str='hinge',   # 'hinge', bounded, on softmax rows; 'printed', the poster's, on raw scores
-    weight:float=1,     # Factor of the loss, not negative
-)->Tensor:              # One number, the mean over images and heads
+    scores:Tensor,    # Scores of a layer before the softmax, `(b, heads, n, n)`
+    form:str='hinge', # 'hinge', bounded, on softmax rows; 'printed', the poster's, on raw scores
+)->Tensor:            # One number, the mean over images and heads
     "How far an attention map is from symmetric, with a strong diagonal (LaViT poster, L_DP)."
     if form not in ('hinge', 'printed'):
         raise ValueError(f"form={form!r} must be 'hinge' or 'printed'")
-    if weight < 0: raise ValueError(f"weight={weight} must not be negative")
     n = scores.shape[-1]
     maps = scores.softmax(dim=-1) if form == 'hinge' else scores
     unequal,diagonal = (maps - maps.mT).abs(),maps.diagonal(dim1=-2, dim2=-1)
     others = maps.sum(dim=-1) - diagonal
     if form == 'printed':
         stands_out = ((n-1)*diagonal - others).sum(dim=-1)
-        return weight*(unequal.sum(dim=(-2,-1)) + stands_out).mean()
-    return weight*(unequal.mean() + F.relu(others/max(1, n-1) - diagonal).mean())
+        return (unequal.sum(dim=(-2,-1)) + stands_out).mean()
+    return unequal.mean() + F.relu(others/max(1, n-1) - diagonal).mean()
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #217dbb52
 def scored_layers(
@@ -259,9 +257,8 @@ def scored_layers(
 
 @contextmanager
 def collect_scores(
-    model:nn.Module,       # Any network with such layers
-    kinds:tuple=nn.Module, # Classes of the layers to collect from; all by default
-):                         # For `with`: from a layer's name to its last scores, `(b, heads, n, n)`
+    model:nn.Module, # Any network with such layers
+):                   # For `with`: from a layer's name to its last scores, `(b, heads, n, n)`
     "The scores, with gradients, of all layers of `model` as it is called within `with`."
     scores,handles = {},[]
     def ask(layer, given, named): return given,named | dict(need_scores=True)
@@ -269,7 +266,6 @@ def collect_scores(
         def hook(layer, given, output): scores[name] = dense_scores(output[1])
         return hook
     for name,layer in scored_layers(model).items():
-        if not isinstance(layer, kinds): continue
         if layer.compares:
             handles.append(layer.register_forward_pre_hook(ask, with_kwargs=True))
         handles.append(layer.register_forward_hook(keep(name)))

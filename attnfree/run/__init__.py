@@ -6,3 +6,4 @@ from attnfree.run.prediction import *
 from attnfree.run.comparison import *
 from attnfree.run.generation import *
 from attnfree.run.sweep import *
+from attnfree.run.workers import *
