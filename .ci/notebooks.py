@@ -29,11 +29,12 @@ def run(path, flags):
     skip = get_config().tst_flags.split()
     compiler = sys.modules.get('torch._dynamo')
     if compiler: compiler.reset()  # what the notebook before has compiled is not this one's
-    errors = io.StringIO()
+    errors, paths = io.StringIO(), [*sys.path]
     before = processor_seconds()
     with contextlib.redirect_stderr(errors):
         passed, seconds = test_nb(path, skip_flags=skip, force_flags=flags, basepath=ROOT)
     busy = processor_seconds() - before
+    sys.path[:] = paths  # a notebook puts its folder there
     return passed, seconds, busy, '' if passed else errors.getvalue()
 
 

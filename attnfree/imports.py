@@ -19,13 +19,18 @@ from .tasks import TASKS
 # %% ../nbs/learning/00_imports.ipynb #fec8714e
 IMPORTED = [] # What import_file has imported in this process, files by their absolute paths
 
+def _taken(file):
+    "Whether Python knows another module by a file's name. A folder that holds none is no module."
+    if file.stem in sys.modules: return True
+    spec = importlib.util.find_spec(file.stem)
+    return bool(spec and spec.origin) and Path(spec.origin).resolve() != file
+
 def _load_file(file):
     "Import a file under its own name."
     if not file.is_file(): raise FileNotFoundError("there is no such file")
     if '.' in file.stem: raise FileExistsError("rename the file: a module's name has no dots")
     if getattr(sys.modules.get(file.stem), '__file__', None) == str(file): return
-    there = file.stem in sys.modules or importlib.util.find_spec(file.stem)
-    if there and Path(getattr(there, 'origin', None) or '').resolve() != file:
+    if _taken(file):
         raise FileExistsError(f"Python has a module {file.stem!r} already: rename the file")
     if str(file.parent) not in sys.path: sys.path.append(str(file.parent)) # for files beside it
     spec = importlib.util.spec_from_file_location(file.stem, file)
