@@ -14,7 +14,7 @@ from typing import NamedTuple
 from .aft.variants import AFTFull,AFTLocal,AFTSimple
 from .aft.conv import AFTConv
 from .attention import Attention,PositionAttention
-from .backbone import Stack
+from .backbone import Stack,init_for_width,init_layers
 from .block import MixerBlock,channel_ff
 from .ff import FeedForwardMixer
 from .mixer import check_mixer
@@ -33,6 +33,9 @@ class Size(NamedTuple):
     parameters:int=None  # With this `vocab_size`; `None`: not counted
     mixer:dict={}        # Further options of the mixer
     vocab_size:int=32000 # Entries of the vocabulary, bytes, or levels of a sub-pixel
+    init:Callable=None   # Initialises a layer, as init_for_width; `None`: as DeiT
+
+_small = partial(Size, init=init_for_width) # networks of our own; the papers' begin as DeiT
 
 MODELS = {
     'mlm_bert_base_128':                Size('bert', 128, 12, 768, 3072, 109_765_376),
@@ -64,24 +67,26 @@ MODELS = {
     'mlm_amlp_large_512':               Size('amlp', 512, 72, 768, 3072, 315_663_032,
                                              dict(attention=128)),
     'mlm_gmlp_xlarge_512':              Size('gmlp', 512, 144, 1024, 4096, 940_618_864),
-    'mlm_bert_mini_128':                Size('bert', 128, 6, 128, 512, 5_334_784),
-    'mlm_bert_mini_rel_128':            Size('bert_rel', 128, 6, 128, 512, 5_321_460),
-    'mlm_bert_mini_bias_128':           Size('bert_bias', 128, 7, 128, 512, 5_289_074),
-    'mlm_mixer_mini_128':               Size('mixer', 128, 6, 128, 384, 5_317_632,
-                                             dict(hidden=384)),
-    'mlm_gmlp_mini_linear_128':         Size('gmlp_linear', 128, 9, 128, 512, 5_329_143),
-    'mlm_gmlp_mini_additive_128':       Size('gmlp_additive', 128, 9, 128, 512, 5_329_143),
-    'mlm_gmlp_mini_multiplicative_128': Size('gmlp_multiplicative', 128, 9, 128, 512, 5_329_143),
-    'mlm_gmlp_mini_128':                Size('gmlp', 128, 8, 128, 768, 5_326_840),
-    'mlm_gmlp_mini_free_128':           Size('gmlp_free', 128, 8, 128, 768, 5_455_872),
-    'mlm_amlp_mini_128':                Size('amlp', 128, 7, 128, 768, 5_352_473,
-                                             dict(attention=32)),
+    'mlm_bert_mini_128':                _small('bert', 128, 6, 128, 512, 5_334_784),
+    'mlm_bert_mini_rel_128':            _small('bert_rel', 128, 6, 128, 512, 5_321_460),
+    'mlm_bert_mini_bias_128':           _small('bert_bias', 128, 7, 128, 512, 5_289_074),
+    'mlm_mixer_mini_128':               _small('mixer', 128, 6, 128, 384, 5_317_632,
+                                               dict(hidden=384)),
+    'mlm_gmlp_mini_linear_128':         _small('gmlp_linear', 128, 9, 128, 512, 5_329_143),
+    'mlm_gmlp_mini_additive_128':       _small('gmlp_additive', 128, 9, 128, 512, 5_329_143),
+    'mlm_gmlp_mini_multiplicative_128': _small('gmlp_multiplicative', 128, 9, 128, 512, 5_329_143),
+    'mlm_gmlp_mini_128':                _small('gmlp', 128, 8, 128, 768, 5_326_840),
+    'mlm_gmlp_mini_free_128':           _small('gmlp_free', 128, 8, 128, 768, 5_455_872),
+    'mlm_amlp_mini_128':                _small('amlp', 128, 7, 128, 768, 5_352_473,
+                                               dict(attention=32)),
 }
 
-def _causal(family, n, depth, dim, parameters, vocab_size=256, **mixer):
+def _causal(family, n, depth, dim, parameters, vocab_size=256, *, init=None, **mixer):
     "A network for sequences; the channels of a gate are half of the hidden ones."
     hidden = 6*dim if family == 'gmlp_causal' else 4*dim
-    return Size(family, n, depth, dim, hidden, parameters, mixer, vocab_size)
+    return Size(family, n, depth, dim, hidden, parameters, mixer, vocab_size, init)
+
+_small_lm = partial(_causal, init=init_for_width)
 
 _bytes_aft = dict(window=32, rank=256)
 _pixels_aft = dict(window=256, rank=64)
@@ -101,22 +106,23 @@ MODELS |= {
     'pixels_aft_local_l24_d256_free': _causal('aft_local', 3072, 24, 256, 38_728_448,
                                               window=256, rank=None),
     'pixels_aft_simple_l24_d256':  _causal('aft_simple', 3072, 24, 256, 19_854_080),
-    'lm_attention_mini_256':  _causal('attention', 256, 4, 128, 891_904),
-    'lm_aft_full_mini_256':   _causal('aft_full', 256, 4, 128, 923_136, rank=16),
-    'lm_aft_local_mini_256':  _causal('aft_local', 256, 4, 128, 923_136, window=32, rank=16),
-    'lm_aft_conv_mini_256':   _causal('aft_conv', 256, 4, 128, 830_016, window=32, heads=8),
-    'lm_aft_simple_mini_256': _causal('aft_simple', 256, 4, 128, 890_368),
-    'lm_gmlp_mini_256':       _causal('gmlp_causal', 256, 5, 128, 849_531),
-    'pixels_attention_mini_32':  _causal('attention', 3072, 4, 128, 1_252_352),
-    'pixels_aft_local_mini_32':  _causal('aft_local', 3072, 4, 128, 1_447_424, window=256, rank=8),
-    'pixels_aft_simple_mini_32': _causal('aft_simple', 3072, 4, 128, 1_250_816),
-    'pixels_gmlp_mini_32':       _causal('gmlp_causal', 3072, 5, 128, 1_252_219),
-    'pixels_attention_micro_8':  _causal('attention', 64, 4, 64, 206_353, 17),
-    'pixels_aft_full_micro_8':   _causal('aft_full', 64, 4, 64, 213_777, 17, rank=16),
-    'pixels_aft_local_micro_8':  _causal('aft_local', 64, 4, 64, 213_777, 17, window=24, rank=16),
-    'pixels_aft_conv_micro_8':   _causal('aft_conv', 64, 4, 64, 192_081, 17, window=24, heads=8),
-    'pixels_aft_simple_micro_8': _causal('aft_simple', 64, 4, 64, 205_585, 17),
-    'pixels_gmlp_micro_8':       _causal('gmlp_causal', 64, 5, 64, 196_492, 17),
+    'lm_attention_mini_256':  _small_lm('attention', 256, 4, 128, 891_904),
+    'lm_aft_full_mini_256':   _small_lm('aft_full', 256, 4, 128, 923_136, rank=16),
+    'lm_aft_local_mini_256':  _small_lm('aft_local', 256, 4, 128, 923_136, window=32, rank=16),
+    'lm_aft_conv_mini_256':   _small_lm('aft_conv', 256, 4, 128, 830_016, window=32, heads=8),
+    'lm_aft_simple_mini_256': _small_lm('aft_simple', 256, 4, 128, 890_368),
+    'lm_gmlp_mini_256':       _small_lm('gmlp_causal', 256, 5, 128, 849_531),
+    'pixels_attention_mini_32':  _small_lm('attention', 3072, 4, 128, 1_252_352),
+    'pixels_aft_local_mini_32':  _small_lm('aft_local', 3072, 4, 128, 1_447_424,
+                                           window=256, rank=8),
+    'pixels_aft_simple_mini_32': _small_lm('aft_simple', 3072, 4, 128, 1_250_816),
+    'pixels_gmlp_mini_32':       _small_lm('gmlp_causal', 3072, 5, 128, 1_252_219),
+    'pixels_attention_micro_8':  _small_lm('attention', 64, 4, 64, 206_353, 17),
+    'pixels_aft_full_micro_8':   _small_lm('aft_full', 64, 4, 64, 213_777, 17, rank=16),
+    'pixels_aft_local_micro_8':  _small_lm('aft_local', 64, 4, 64, 213_777, 17, window=24, rank=16),
+    'pixels_aft_conv_micro_8':   _small_lm('aft_conv', 64, 4, 64, 192_081, 17, window=24, heads=8),
+    'pixels_aft_simple_micro_8': _small_lm('aft_simple', 64, 4, 64, 205_585, 17),
+    'pixels_gmlp_micro_8':       _small_lm('gmlp_causal', 64, 5, 64, 196_492, 17),
 }
 
 # %% ../nbs/models/02_language.ipynb #2c026e9b
@@ -134,14 +140,16 @@ def _network(size, mixer, causal, ff, positions, mask_padding, *, vocab_size=Non
     mixer = partial(mixer, **options, **size.mixer)
     block = partial(MixerBlock, size.dim, stem.grid, mixer, causal=causal, ff=channels)
     body = Stack(block, size.depth, drop_path_rate)
-    return CausalLM(stem, body) if causal else MaskedLM(stem, body, mask_padding=mask_padding)
+    net = CausalLM(stem, body) if causal else MaskedLM(stem, body, mask_padding=mask_padding)
+    if size.init: init_layers(net, size.init)
+    return net
 
 def _small_sizes(name, causal):
     "Small networks that suit any mixer, for a family that names none."
-    if not causal: return {f'mlm_{name}_mini_128': Size(name, 128, 6, 128, 512)}
-    return {f'lm_{name}_mini_256': Size(name, 256, 4, 128, 512, vocab_size=256),
-            f'pixels_{name}_mini_32': Size(name, 3072, 4, 128, 512, vocab_size=256),
-            f'pixels_{name}_micro_8': Size(name, 64, 4, 64, 256, vocab_size=17)}
+    if not causal: return {f'mlm_{name}_mini_128': _small(name, 128, 6, 128, 512)}
+    return {f'lm_{name}_mini_256': _small(name, 256, 4, 128, 512, vocab_size=256),
+            f'pixels_{name}_mini_32': _small(name, 3072, 4, 128, 512, vocab_size=256),
+            f'pixels_{name}_micro_8': _small(name, 64, 4, 64, 256, vocab_size=17)}
 
 def text_family(
     name:str,                # Part of the names of its networks

@@ -12,7 +12,7 @@ import timm,torch
 from .aft.variants import AFTFull,AFTLocal,AFTSimple
 from .aft.conv import AFTConv
 from .attention import Attention,FeatureAttention
-from .backbone import Backbone,Readout,Stack
+from .backbone import Backbone,Readout,Stack,init_for_width,init_layers
 from .block import MixerBlock
 from .ff import FeedForwardMixer
 from .mixer import check_mixer
@@ -21,14 +21,16 @@ from .sgu import GatedMLP
 from .families import Family,check_known,family_of,network_names,register
 
 # %% ../nbs/models/01_vision.ipynb #00da6115
+_ours = dict(init=init_for_width) # small networks of our own; the papers' begin as DeiT
+
 SIZES = {
     'tiny_patch16_224':  dict(dim=192,  depth=12, patch_size=16, img_size=224),
     'small_patch16_224': dict(dim=384,  depth=12, patch_size=16, img_size=224),
     'base_patch16_224':  dict(dim=768,  depth=12, patch_size=16, img_size=224),
     'large_patch32_224': dict(dim=1024, depth=24, patch_size=32, img_size=224),
-    'mini_patch4_32':    dict(dim=192,  depth=6,  patch_size=4,  img_size=32),
-    'nano_patch4_32':    dict(dim=128,  depth=4,  patch_size=4,  img_size=32),
-    'micro_patch2_8':    dict(dim=64,   depth=4,  patch_size=2,  img_size=8),
+    'mini_patch4_32':    dict(dim=192,  depth=6,  patch_size=4,  img_size=32, **_ours),
+    'nano_patch4_32':    dict(dim=128,  depth=4,  patch_size=4,  img_size=32, **_ours),
+    'micro_patch2_8':    dict(dim=64,   depth=4,  patch_size=2,  img_size=8, **_ours),
 }
 for _size,_kernel,_heads in [
     ('tiny_patch16_224',  11, 32),
@@ -54,11 +56,11 @@ PYRAMIDS = {
     'b': dict(dims=(64, 128, 384, 640), depths=(3, 4, 10, 4), keep=(3, 4, 8, 1),
               reductions=(8, 4, 1, 1), patch_size=4, img_size=224),
     'mini_32': dict(dims=(64, 128, 256), depths=(2, 2, 3), keep=(2, 1, 1),
-                    reductions=(2, 1, 1), patch_size=2, img_size=32),
+                    reductions=(2, 1, 1), patch_size=2, img_size=32, **_ours),
     'nano_32': dict(dims=(48, 96, 128), depths=(2, 3, 3), keep=(2, 1, 1),
-                    reductions=(2, 1, 1), patch_size=2, img_size=32),
+                    reductions=(2, 1, 1), patch_size=2, img_size=32, **_ours),
     'micro_8': dict(dims=(32, 48, 64), depths=(1, 2, 2), keep=(1, 1, 1),
-                    reductions=(2, 1, 1), patch_size=1, img_size=8),
+                    reductions=(2, 1, 1), patch_size=1, img_size=8, **_ours),
 }
 for _name,_size in PYRAMIDS.items():
     SIZES[_name] = _size
@@ -141,6 +143,11 @@ MODELS = { # (family, size): parameters at 1,000 classes
 ANY_SIZE = ['micro_patch2_8', 'nano_patch4_32', 'mini_patch4_32', 'tiny_patch16_224']
 
 # %% ../nbs/models/01_vision.ipynb #e2ba5e4d
+def _begun(net, size):
+    "The network, its layers initialised as its size says; by itself a stack begins as DeiT."
+    if 'init' in size: init_layers(net, size['init'])
+    return net
+
 def _stacked(size, mixer, block, shell, *, img_size=None, in_chans=3, num_classes=1000,
              global_pool=None, drop_rate=0, drop_path_rate=0):
     "A stack of blocks around a mixer; a `size` may overrule the `shell`, what stands around it."
@@ -154,7 +161,7 @@ def _stacked(size, mixer, block, shell, *, img_size=None, in_chans=3, num_classe
     pool = global_pool or ('cls' if shell['class_token'] else 'mean')
     readout = Readout(dim, num_classes, pool, prefix=stem.prefix,
                       pre_logits=shell['pre_logits'], drop=drop_rate)
-    return Backbone(stem, body, readout)
+    return _begun(Backbone(stem, body, readout), size)
 
 def _pyramid(size, *, img_size=None, in_chans=3, num_classes=1000, global_pool=None, drop_rate=0,
              drop_path_rate=0):
@@ -165,7 +172,7 @@ def _pyramid(size, *, img_size=None, in_chans=3, num_classes=1000, global_pool=N
                    reductions=size['reductions'], residual=size.get('residual', 'grid'),
                    drop_path=drop_path_rate)
     readout = Readout(body.dim, num_classes, global_pool or 'mean', drop=drop_rate)
-    return PyramidBackbone(stem, body, readout)
+    return _begun(PyramidBackbone(stem, body, readout), size)
 
 def image_family(
     name:str,               # Of the family; its networks are called `{name}_{size}`
