@@ -81,9 +81,9 @@ MODELS = {
                                                dict(attention=32)),
 }
 
-def _causal(family, n, depth, dim, parameters, vocab_size=256, *, init=None, **mixer):
+def _causal(family, n, depth, dim, parameters, vocab_size=256, *, hidden=None, init=None, **mixer):
     "A network for sequences; the channels of a gate are half of the hidden ones."
-    hidden = 6*dim if family == 'gmlp_causal' else 4*dim
+    if hidden is None: hidden = 6*dim if family == 'gmlp_causal' else 4*dim
     return Size(family, n, depth, dim, hidden, parameters, mixer, vocab_size, init)
 
 _small_lm = partial(_causal, init=init_for_width)
@@ -106,12 +106,14 @@ MODELS |= {
     'pixels_aft_local_l24_d256_free': _causal('aft_local', 3072, 24, 256, 38_728_448,
                                               window=256, rank=None),
     'pixels_aft_simple_l24_d256':  _causal('aft_simple', 3072, 24, 256, 19_854_080),
-    'lm_attention_mini_256':  _small_lm('attention', 256, 4, 128, 891_904),
-    'lm_aft_full_mini_256':   _small_lm('aft_full', 256, 4, 128, 923_136, rank=16),
-    'lm_aft_local_mini_256':  _small_lm('aft_local', 256, 4, 128, 923_136, window=32, rank=16),
-    'lm_aft_conv_mini_256':   _small_lm('aft_conv', 256, 4, 128, 830_016, window=32, heads=8),
-    'lm_aft_simple_mini_256': _small_lm('aft_simple', 256, 4, 128, 890_368),
-    'lm_gmlp_mini_256':       _small_lm('gmlp_causal', 256, 5, 128, 849_531),
+    'lm_attention_mini_256':  _small_lm('attention', 256, 4, 128, 998_816, hidden=616),
+    'lm_aft_full_mini_256':   _small_lm('aft_full', 256, 4, 128, 997_152, hidden=584, rank=16),
+    'lm_aft_local_mini_256':  _small_lm('aft_local', 256, 4, 128, 997_152, hidden=584,
+                                        window=32, rank=16),
+    'lm_aft_conv_mini_256':   _small_lm('aft_conv', 256, 4, 128, 1_002_720, hidden=680,
+                                        window=32, heads=8),
+    'lm_aft_simple_mini_256': _small_lm('aft_simple', 256, 4, 128, 997_280, hidden=616),
+    'lm_gmlp_mini_256':       _small_lm('gmlp_causal', 256, 5, 128, 996_971, hidden=920),
     'pixels_attention_mini_32':  _small_lm('attention', 3072, 4, 128, 1_252_352),
     'pixels_aft_local_mini_32':  _small_lm('aft_local', 3072, 4, 128, 1_447_424,
                                            window=256, rank=8),
@@ -147,7 +149,7 @@ def _network(size, mixer, causal, ff, positions, mask_padding, *, vocab_size=Non
 def _small_sizes(name, causal):
     "Small networks that suit any mixer, for a family that names none."
     if not causal: return {f'mlm_{name}_mini_128': _small(name, 128, 6, 128, 512)}
-    return {f'lm_{name}_mini_256': _small(name, 256, 4, 128, 512, vocab_size=256),
+    return {f'lm_{name}_mini_256': _small(name, 256, 4, 128, 616, vocab_size=256),
             f'pixels_{name}_mini_32': _small(name, 3072, 4, 128, 512, vocab_size=256),
             f'pixels_{name}_micro_8': _small(name, 64, 4, 64, 256, vocab_size=17)}
 

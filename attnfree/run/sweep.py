@@ -178,8 +178,8 @@ class Sweep(NamedTuple):
     plan:dict   # Names of runs: SweepRun, in the order of their use
     others:dict # Groups that are for other versions of the package: the version of each
 
-_GROUP = dict(recipe=str, cases=list, seeds=list, set=list, version=str, weights=bool,
-              imports=list)
+_GROUP = dict(recipe=str, cases=list, seeds=list, set=list, version=str, commit=str,
+              weights=bool, imports=list)
 
 def _read_group(name, group):
     "Raise `ValueError` for a group that has other fields than a group has, or too few."

@@ -220,9 +220,9 @@ def _layout(panels, titles, columns, size, across, down):
         draw(ax)
         ax.set_title(title)
         ax.spines[:].set_visible(False)
-        for axis,marks in ((ax.xaxis, across), (ax.yaxis, down)):
-            axis.set_ticks([*marks.ticks], labels=marks.ticks.values())
-            axis.set_ticks(marks.minor, minor=True)
+    for axis,marks in ((axes[0].xaxis, across), (axes[0].yaxis, down)): # all axes share them
+        axis.set_ticks([*marks.ticks], labels=marks.ticks.values())
+        axis.set_ticks(marks.minor, minor=True)
     for ax in axes[::columns]: ax.set_ylabel(down.name)
     axes[::columns][-1].set_xlabel(across.name)
     return fig
