@@ -9,7 +9,7 @@ __all__ = ['attnfree_eval', 'attnfree_predict', 'attnfree_plot']
 from pathlib import Path
 
 from fastcore.script import call_parse
-from .train import IMPORTS,one_line_errors,option
+from .train import IMPORTS,one_line_errors,option,quick_imports
 
 # %% ../nbs/commands/01_evaluate.ipynb #89b16025
 @call_parse
@@ -31,8 +31,9 @@ def attnfree_eval(
 ):
     """Evaluate a run on held-out examples, as its task does: of images with classes accuracy, each
     class and confusions; of texts loss and metrics; of sequences bits."""
-    from attnfree.imports import import_all
-    from attnfree.run.evaluation import plan_evaluation,run_evaluation
+    with quick_imports():
+        from attnfree.imports import import_all
+        from attnfree.run.evaluation import plan_evaluation,run_evaluation
     with one_line_errors('attnfree_eval'):
         import_all(imports)
         plan = plan_evaluation(run, best=best, examples=examples, out=out, split=split,
@@ -54,8 +55,9 @@ def attnfree_predict(
 ):
     """Say what the network makes of images, such as their most probable classes, and draw on which
     patches the first of these rests."""
-    from attnfree.imports import import_all
-    from attnfree.run.prediction import predict_images
+    with quick_imports():
+        from attnfree.imports import import_all
+        from attnfree.run.prediction import predict_images
     with one_line_errors('attnfree_predict'):
         import_all(imports)
         for found in predict_images(run, images, top=top, out=out, best=best): print(found)
@@ -70,8 +72,9 @@ def attnfree_plot(
     imports:IMPORTS=None,
 ):
     "Draw the losses, a metric, learning rates and speeds of several runs in one picture."
-    from attnfree.imports import import_all
-    from attnfree.run.comparison import plot_runs
+    with quick_imports():
+        from attnfree.imports import import_all
+        from attnfree.run.comparison import plot_runs
     with one_line_errors('attnfree_plot'):
         import_all(imports)
         figure,file = plot_runs(runs, metric),Path(out).expanduser()

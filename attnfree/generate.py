@@ -7,7 +7,7 @@ __all__ = ['attnfree_generate']
 
 # %% ../nbs/commands/02_generate.ipynb #dc0f7fb4
 from fastcore.script import call_parse
-from .train import IMPORTS,one_line_errors
+from .train import IMPORTS,one_line_errors,quick_imports
 
 # %% ../nbs/commands/02_generate.ipynb #56024422
 @call_parse
@@ -26,10 +26,11 @@ def attnfree_generate(
     imports:IMPORTS=None,
 ):
     "Continue a text, or complete images."
-    from attnfree.imports import import_all
-    from attnfree.learner import load
-    from attnfree.run.generation import complete_run,print_continuation
-    from attnfree.tasks import task_named
+    with quick_imports():
+        from attnfree.imports import import_all
+        from attnfree.learner import load
+        from attnfree.run.generation import complete_run,print_continuation
+        from attnfree.tasks import task_named
     choice = dict(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     with one_line_errors('attnfree_generate'):
         import_all(imports)

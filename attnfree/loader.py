@@ -16,6 +16,7 @@ from fastai.data.load import SkipItemException,_loaders
 from fastai.data.transforms import Categorize,ItemGetter,ToTensor
 from fastai.torch_core import to_detach, to_device
 from torch import Tensor
+from torch._C import DisableTorchFunctionSubclass
 from .processes import rank_and_world
 
 # %% ../nbs/training/01_loader.ipynb #f3574829
@@ -90,6 +91,7 @@ class RepeatableDL(TfmdDL):
         self.seed,self.repeats,self.group = seed,repeats,group
         self.limit,self.skip_bad = limit,skip_bad
         self.batch_inputs,self.at_once,self.draws = batch_inputs,False,True
+        self.rows = {} # of items whose targets cannot change
         self.position = torch.tensor([-1, 0]).share_memory_() # epoch, first batch
         self.bad = torch.zeros(self.n, dtype=torch.uint8).share_memory_()
         self.begin,self.workers = 0,None
@@ -164,11 +166,14 @@ class RepeatableDL(TfmdDL):
                       "any")
 
     def _row(self, i):
-        "The number of an item, and its targets."
+        "The number of an item, and its targets; those that cannot change are made once."
+        if not self.draws and i in self.rows: return self.rows[i]
         targets = tuple(part[i] for part in self.dataset.tls[1:])
         if not all(isinstance(target, Tensor) for target in targets):
             targets = self.after_item(targets)
-        return _Row(i),*targets
+        row = _Row(i),*targets
+        if not self.draws: self.rows[i] = row
+        return row
 
     def create_batch(self, b):
         "One batch of items, or of their numbers and targets."
@@ -202,7 +207,8 @@ class RepeatableDL(TfmdDL):
                 if batch is None: break
                 batch = self._on_device(batch)
                 seed_all(self.seed, epoch, i, self.rank, cuda=cuda)
-                batch = self.after_batch(batch)
+                # The transforms keep the types of tensors; each single operation need not.
+                with DisableTorchFunctionSubclass(): batch = self.after_batch(batch)
             finally: set_random_states(before)
             yield batch
             i += 1

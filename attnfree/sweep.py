@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from fastcore.script import call_parse
-from .train import IMPORTS,attnfree_train,one_line_errors,option
+from .train import IMPORTS,attnfree_train,one_line_errors,option,quick_imports
 
 # %% ../nbs/commands/03_sweep.ipynb #c94bb82b
 def _check_options(file, groups, cases, out, single):
@@ -90,7 +90,8 @@ def attnfree_sweep(
     imports:IMPORTS=None,
 ):
     "Train several cases with several seeds; leave the runs, and a table of them."
-    from attnfree.run.workers import run_sweep,share_of,sweep_status
+    with quick_imports():
+        from attnfree.run.workers import run_sweep,share_of,sweep_status
     with one_line_errors('attnfree_sweep'):
         if out is not None: out = Path(out).expanduser()
         if (pause or go_on) and out is not None: return _pause(out, go_on)

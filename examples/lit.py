@@ -10,7 +10,7 @@ mean_error.higher_is_better = False
 class Lit(ImageTask):
     "The share of an image's pixels that are lit."
     name, data, unit = 'lit', ('digits',), 'share of the pixels'
-    recipe = dict(model='aft_conv_micro_patch2_8', epochs=6, lr=3e-3, augment=False)
+    recipe = dict(model='aft_conv_micro_patch2_8', epochs=9, bs=16, lr=3e-3, augment=False)
     def target(self, example): return (np.asarray(example.image) > 0).mean()
     def loss(self, settings): return lambda scores, share: F.mse_loss(scores[:,0], share)
     def metrics(self, dls): return [AvgMetric(mean_error)]

@@ -6,7 +6,7 @@ import pytest
 
 from running import end, log, start
 
-PLAIN = ['augment=false', 'bs=48', 'epochs=2']
+PLAIN = ['augment=false', 'bs=48', 'epochs=2', 'precision=fp32']
 
 
 def free_port():
