@@ -62,7 +62,8 @@ def main(paths, flags, workers):
                 passed, errors = False, f'took over {LIMIT} s of a processor, also alone\n'
         count[passed] += 1
         verdict = 'passed' if passed else 'FAILED'
-        print(f'{verdict}  {name_of(path):32} {seconds:5.1f} s, processor {busy:5.1f} s', flush=True)
+        took = f'{seconds:5.1f} s, processor {busy:5.1f} s'
+        print(f'{verdict}  {name_of(path):32} {took}', flush=True)
         if errors: print(errors, flush=True)
     return count[True], count[False]
 
