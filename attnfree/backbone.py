@@ -26,7 +26,7 @@ def init_linear(
 
 def _init_tables(module):
     "Vectors of tokens (of positions, the class token, a vocabulary) begin with a size of about 1."
-    tables = [getattr(module, name) for name in getattr(module, 'tables', ())]
+    tables = [getattr(module, name) for name in getattr(module, 'token_vectors', ())]
     if isinstance(module, nn.Embedding): tables = [module.weight]
     for table in tables:
         if table is not None: trunc_normal_(table, std=table.shape[-1]**-0.5)

@@ -30,7 +30,7 @@ def patch_grid(
 # %% ../nbs/skeleton/00_patch.ipynb #6ffa77c0
 class PatchEmbed(nn.Module):
     "Project each patch of an image to a token; optionally with a class token and positions."
-    tables = 'class_token','positions' # parameters that are vectors of tokens, or `None`
+    token_vectors = 'class_token','positions' # parameters that are vectors of tokens, or `None`
     def __init__(self,
         dim:int,                          # Channels per token
         img_size:int|tuple[int,int]=224,  # Height and width of the images in pixels
@@ -52,7 +52,7 @@ class PatchEmbed(nn.Module):
 
     def no_weight_decay(self)->set[str]: # Names of parameters
         "The parameters that weight decay should leave alone."
-        return {name for name in self.tables if getattr(self, name) is not None}
+        return {name for name in self.token_vectors if getattr(self, name) is not None}
 
     def forward(self,
         x:Tensor, # Images, `(b, in_chans, height, width)`

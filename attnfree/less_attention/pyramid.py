@@ -114,7 +114,7 @@ class ScoreDownsample(nn.Module):
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #f90568aa
 class StageEmbed(nn.Module):
     "Begin a stage: merge 2 x 2 tokens of the stage before, if any, normalise, add positions."
-    tables = 'positions', # parameters that are vectors of tokens
+    token_vectors = 'positions', # parameters that are vectors of tokens
     def __init__(self,
         dim:int,             # Channels per token of this stage
         grid:tuple[int,int], # Token grid of this stage, `(h, w)`

@@ -128,7 +128,7 @@ class TextModel(Backbone):
 # %% ../../nbs/text/03_model.ipynb #04ba2454
 class VocabularyReadout(nn.Module):
     "Scores over the vocabulary: products with the vectors of its entries, plus a bias."
-    tables = 'weight', # parameters that are vectors of tokens, or `None`
+    token_vectors = 'weight', # parameters that are vectors of tokens, or `None`
     def __init__(self,
         dim:int,        # Channels per token
         vocab_size:int, # Size of the vocabulary
