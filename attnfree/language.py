@@ -114,6 +114,8 @@ MODELS |= {
                                         window=32, heads=8),
     'lm_aft_simple_mini_256': _small_lm('aft_simple', 256, 4, 128, 997_280, hidden=616),
     'lm_gmlp_mini_256':       _small_lm('gmlp_causal', 256, 5, 128, 996_971, hidden=920),
+    'lm_amlp_mini_256':       _small_lm('amlp_causal', 256, 5, 128, 1_000_071, hidden=792,
+                                        attention=32),
     'pixels_attention_mini_32':  _small_lm('attention', 3072, 4, 128, 1_252_352),
     'pixels_aft_local_mini_32':  _small_lm('aft_local', 3072, 4, 128, 1_447_424,
                                            window=256, rank=8),
@@ -125,6 +127,8 @@ MODELS |= {
     'pixels_aft_conv_micro_8':   _small_lm('aft_conv', 64, 4, 64, 192_081, 17, window=24, heads=8),
     'pixels_aft_simple_micro_8': _small_lm('aft_simple', 64, 4, 64, 205_585, 17),
     'pixels_gmlp_micro_8':       _small_lm('gmlp_causal', 64, 5, 64, 196_492, 17),
+    'pixels_amlp_micro_8':       _small_lm('amlp_causal', 64, 5, 64, 202_852, 17, hidden=336,
+                                           attention=16),
 }
 
 # %% ../nbs/models/02_language.ipynb #2c026e9b
@@ -196,7 +200,8 @@ for _name,_mixer,_options in [
     ('aft_local', AFTLocal, dict(causal=True)),
     ('aft_conv', AFTConv, dict(causal=True)),
     ('aft_simple', AFTSimple, dict(causal=True)),
-    ('gmlp_causal', _gated(), dict(causal=True, ff=False))]:
+    ('gmlp_causal', _gated(), dict(causal=True, ff=False)),
+    ('amlp_causal', _gated(), dict(causal=True, ff=False))]:
     register(text_family(_name, _mixer, _of(_name, _options.get('causal', False)), **_options))
 
 # %% ../nbs/models/02_language.ipynb #af1ab3e1
