@@ -1,0 +1,93 @@
+"""Runs of earlier versions are loaded, and give what they gave.
+
+From version 0.2.0 on, the format of `config.json` and the keys of a network's state are promises:
+what changes them reads the old ones too. `tests/runs/VERSION/` holds small runs of a version, each
+with an input and the network's output, and `states.json`, the keys and shapes of the states of all
+networks that the board trains. `python tests/test_kept_runs.py` wrote them, with that version.
+"""
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import attnfree
+from attnfree.imports import import_file
+from attnfree.learner import build_model, load
+
+ROOT = Path(__file__).parent.parent
+RUNS = Path(__file__).parent/'runs'
+KEPT = sorted(file.parent for file in RUNS.glob('*/*/config.json'))
+STATES = sorted(RUNS.glob('*/states.json'))
+TRAINED = ('gmlp_micro_patch2_8', 'lavit_micro_8', 'pixels_aft_local_micro_8')
+
+
+def board_states():
+    "Keys and shapes of the states of the networks of the board, by name."
+    from attnfree.families import NETWORKS
+    from attnfree.language import create_model as language_model
+    from attnfree.vision import create_model
+    import_file(str(ROOT/'results'/'board'/'baselines.py'))
+    ends = ('_micro_patch2_8', '_nano_patch4_32', 'lavit_micro_8', 'lavit_nano_32')
+    starts = ('lm_', 'pixels_')
+    states = {}
+    for name in sorted(NETWORKS):
+        if name.startswith(starts) and name.endswith(('_mini_256', '_micro_8')):
+            model = language_model(name)
+        elif name.endswith(ends): model = create_model(name, in_chans=1, num_classes=10)
+        else: continue
+        states[name] = {key: list(value.shape) for key, value in model.state_dict().items()}
+    return states
+
+
+def test_there_are_kept_runs():
+    assert len(KEPT) >= 3 and len(STATES) >= 1
+
+
+@pytest.mark.parametrize('run', KEPT, ids=lambda run: f'{run.parent.name}-{run.name}')
+def test_a_kept_run_gives_what_it_gave(run):
+    model, config = load(run)
+    example = load_file(run/'example.safetensors')
+    with torch.no_grad(): output = model(example['input'])
+    torch.testing.assert_close(output, example['output'], rtol=1e-4, atol=1e-4)
+    assert config['versions']['attnfree'] == run.parent.name
+
+
+@pytest.mark.parametrize('run', KEPT, ids=lambda run: f'{run.parent.name}-{run.name}')
+def test_its_output_is_that_of_its_weights(run):
+    "The stored output would be noticed if it came from other weights."
+    config = json.loads((run/'config.json').read_text())
+    example = load_file(run/'example.safetensors')
+    torch.manual_seed(0)
+    with torch.no_grad(): output = build_model(config).eval()(example['input'])
+    assert (output - example['output']).abs().max() > 0.1
+
+
+@pytest.mark.parametrize('file', STATES, ids=lambda file: file.parent.name)
+def test_states_have_the_keys_they_had(file):
+    kept, now = json.loads(file.read_text()), board_states()
+    for name, state in kept.items(): assert now[name] == state, name
+    assert len(kept) > 30
+
+
+def make(folder=RUNS/attnfree.__version__):
+    "Train and keep the runs, and the keys of all states."
+    import tempfile
+    from attnfree.run.sweep import keep_weights
+    from attnfree.train import attnfree_train
+    for name in TRAINED:
+        task = ['task=pixels'] if name.startswith('pixels') else []
+        with tempfile.TemporaryDirectory() as out:
+            attnfree_train(data='digits', model=name, epochs=2, out=f'{out}/run', no_draw=True,
+                           task='pixels' if task else None, set=['warmup_epochs=1'])
+            keep_weights(f'{out}/run', folder/name)
+        model, _ = load(folder/name)
+        torch.manual_seed(1)
+        given = torch.randint(17, (2, 64)) if task else torch.rand(2, 1, 8, 8)
+        with torch.no_grad(): output = model(given)
+        save_file(dict(input=given, output=output), folder/name/'example.safetensors')
+    (folder/'states.json').write_text(json.dumps(board_states(), indent=None) + '\n')
+
+
+if __name__ == '__main__': make()
