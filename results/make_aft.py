@@ -5,16 +5,13 @@ r"""Writes the files that nbs/results/02_aft.ipynb reads.
 
 | WHAT     | writes                                                     | from                     |
 |----------|------------------------------------------------------------|--------------------------|
-| mixers   | cifar10_2_*.csv of six mixers, cifar10_mixers.csv with the | d_*                      |
-|          | time and memory of a step, measured                        |                          |
 | pictures | cifar10_aft.npz                                            | c_aft_conv, d_aft_full,  |
 |          |                                                            | d_aft_local, cifar10_vit |
 | transfer | cifar10_from_vit.csv: it trains two networks               | cifar10_vit              |
 | memory   | bench_aft_memory.csv, measured                             | none                     |
-| digits   | digits_pixels.csv, digits_completed.npz                    | px_*                     |
+| digits   | digits_completed.npz                                       | px_*                     |
 | bytes    | enwik8_aft_local.csv, enwik8_aft_local_eval.csv,           | enwik8                   |
 |          | enwik8_sample.txt                                          |                          |
-| mixing   | enwik8_mixers.csv                                          | mixers, a sweep          |
 | counts   | enwik8_counts.csv                                          | none, but the bytes      |
 | windows  | sweep_windows.csv                                          | windows, a sweep         |
 | lengths  | sweep_lengths.csv                                          | lengths, a sweep         |
@@ -22,9 +19,10 @@ r"""Writes the files that nbs/results/02_aft.ipynb reads.
 
 What is measured wants the machine for itself. `attnfree_bench --case aft_causal` and
 `--case aft_decode` write bench_aft_causal.csv and bench_aft_decode.csv. The runs are made by these
-commands, with CIFAR-10 and enwik8 in ATTNFREE_DATA.
+commands, with CIFAR-10 and enwik8 in ATTNFREE_DATA. (The stored files come from version 0.1.0, with
+the initial weights and the recipes that it had.)
 
-    for mixer in vit ff aft_full aft_local aft_simple aft_conv; do
+    for mixer in aft_full aft_local; do
         attnfree_train --recipe cifar10 --model ${mixer}_nano_patch4_32 --epochs 2 \
             --set precision=bf16 --set threads=1 --out runs/d_$mixer
     done
@@ -32,17 +30,11 @@ commands, with CIFAR-10 and enwik8 in ATTNFREE_DATA.
         --set precision=bf16 --set threads=1 --out runs/c_aft_conv
     attnfree_train --recipe cifar10 --model vit_nano_patch4_32 \
         --set precision=bf16 --set threads=1 --out runs/cifar10_vit
-    for mixer in attention aft_full aft_local aft_conv aft_simple gmlp; do
-        for seed in 42 43 44; do
-            attnfree_train --data digits --task pixels --model pixels_${mixer}_micro_8 \
-                --set seed=$seed --out runs/px_${mixer}_$seed
-        done
+    for mixer in attention aft_local gmlp; do
+        attnfree_train --data digits --task pixels --model pixels_${mixer}_micro_8 \
+            --out runs/px_$mixer
     done
     attnfree_train --data enwik8 --set threads=1 --out runs/enwik8
-    attnfree_sweep --data enwik8 --seeds 42,43,44 \
-        --cases model=lm_{attention,aft_local,aft_simple,gmlp}_mini_256 \
-        --set steps=600 --set train_examples=1600 --set valid_examples=400 \
-        --set precision=bf16 --set threads=1 --out runs/mixers
     attnfree_sweep --data digits --task pixels --seeds 42,43,44 \
         --cases mixer=window={1,2,4,8,16,24,32,64} mixer=window=24,rank=none --out runs/windows
     attnfree_sweep --data enwik8 --seeds 42,43 \
@@ -58,12 +50,9 @@ commands, with CIFAR-10 and enwik8 in ATTNFREE_DATA.
 """
 from making import copy_metrics, main
 
-MIXERS = ['vit', 'ff', 'aft_full', 'aft_local', 'aft_simple', 'aft_conv']
-PIXEL_MIXERS = ['attention', 'aft_full', 'aft_local', 'aft_conv', 'aft_simple', 'gmlp']
-BYTE_MIXERS = ['attention', 'aft_local', 'aft_simple', 'gmlp']
+PIXEL_MIXERS = ['attention', 'aft_local', 'gmlp']
 SEEDS = [42, 43, 44]
 # The cases of the sweeps; texts of another length, with as many bytes in a batch.
-MIXING = [f'model=lm_{mixer}_mini_256' for mixer in BYTE_MIXERS]
 WINDOWS = [f'mixer=window={window}' for window in (1, 2, 4, 8, 16, 24, 32, 64, '24,rank=none')]
 LENGTHS = [f'size={n} bs={4096//n} train_examples={409600//n} valid_examples={102400//n}'
            for n in (64, 128, 256, 512, 1024)]
@@ -71,15 +60,12 @@ LENGTHS = [f'size={n} bs={4096//n} train_examples={409600//n} valid_examples={10
 FAST = '--set precision=bf16 --set threads=1'
 CIFAR10 = f'attnfree_train --recipe cifar10 --model {{}}_nano_patch4_32 {{}}{FAST}'
 COMMANDS = {
-    **{f'd_{mixer}': CIFAR10.format(mixer, '--epochs 2 ') for mixer in MIXERS},
+    **{f'd_{mixer}': CIFAR10.format(mixer, '--epochs 2 ') for mixer in ('aft_full', 'aft_local')},
     'c_aft_conv': CIFAR10.format('aft_conv', '--epochs 3 '),
     'cifar10_vit': CIFAR10.format('vit', ''),
-    **{f'px_{mixer}_{seed}': 'attnfree_train --data digits --task pixels '
-                             f'--model pixels_{mixer}_micro_8 --set seed={seed}'
-       for mixer in PIXEL_MIXERS for seed in SEEDS},
+    **{f'px_{mixer}': f'attnfree_train --data digits --task pixels --model pixels_{mixer}_micro_8'
+       for mixer in PIXEL_MIXERS},
     'enwik8': 'attnfree_train --data enwik8 --set threads=1',
-    'mixers': f'attnfree_sweep --data enwik8 --seeds 42,43,44 --cases {" ".join(MIXING)} --set '
-              f'steps=600 --set train_examples=1600 --set valid_examples=400 {FAST}',
     'windows': 'attnfree_sweep --data digits --task pixels --seeds 42,43,44 '
                f'--cases {" ".join(WINDOWS)}',
     'lengths': 'attnfree_sweep --data enwik8 --seeds 42,43 --cases '
@@ -92,45 +78,6 @@ COMMANDS = {
 def sweep_runs(sweep, cases, seeds):
     "The folders of a sweep's runs, below that of all runs."
     return [f"{sweep}/{case.replace(' ', '_')}_{seed}" for case in cases for seed in seeds]
-
-
-def joined(runs, columns):
-    "One table of the metrics of `runs`, `(folder, mixer, seed)`, with four decimals."
-    import pandas as pd
-    tables = [pd.read_csv(folder/'metrics.csv').assign(mixer=mixer, seed=seed)
-              for folder, mixer, seed in runs]
-    return pd.concat(tables)[['mixer', 'seed', 'epoch', *columns]].round(4)
-
-
-def step_times():
-    "Milliseconds of a training step on 128 images of CIFAR-10's size, by mixer."
-    import torch
-    from attnfree.cost import compare, training_step
-    from attnfree.vision import create_model
-    torch.set_num_threads(2)
-    steps = {}
-    for mixer in MIXERS:
-        model = create_model(f'{mixer}_nano_patch4_32', num_classes=10)
-        images, labels = torch.randn(128, 3, 32, 32), torch.randint(10, (128,))
-        steps[mixer] = training_step(model, images, labels)
-    return compare(steps, repeats=8).ms.round()
-
-
-def mixers(runs, out):
-    "Metrics of all mixers on CIFAR-10, and a table with the time and memory of a training step."
-    import pandas as pd
-    from attnfree.bench.models import peak_memory
-    rows, files = [], []
-    for mixer in MIXERS:
-        files.append(copy_metrics(runs/f'd_{mixer}', out/f'cifar10_2_{mixer}.csv'))
-        metrics = pd.read_csv(out/files[-1])
-        memory = peak_memory(f'attnfree_{mixer}_nano_patch4_32', work='training step', batch=128)
-        rows.append({'mixer': mixer, 'accuracy after 1': metrics.accuracy[0],
-                     'after 2': metrics.accuracy[1], 'validation loss': metrics.valid_loss[1],
-                     'peak MB': round(memory)})
-    table = pd.DataFrame(rows).assign(**{'ms a step': step_times().values})
-    table.round(4).to_csv(out/'cifar10_mixers.csv', index=False)
-    return [*files, 'cifar10_mixers.csv']
 
 
 def pictures(runs, out):
@@ -210,18 +157,14 @@ def completed(run, images, **how):
 
 
 def digits(runs, out):
-    "Metrics of all mixers on digits pixel by pixel, and ten images completed by three of them."
+    "Ten images completed by three of the mixers."
     import numpy as np, torch
     from attnfree.data import create_dls
-    which = [(runs/f'px_{mixer}_{seed}', mixer, seed) for mixer in PIXEL_MIXERS for seed in SEEDS]
-    table = joined(which, ['train_loss', 'valid_loss', 'bits_per_dim'])
-    table.to_csv(out/'digits_pixels.csv', index=False)
     held_out = create_dls('digits', 'pixels').valid_ds.examples.images
     held = torch.from_numpy(held_out[:10].astype('int64'))
-    made = {mixer: completed(runs/f'px_{mixer}_42', held, temperature=0.7)
-            for mixer in ('attention', 'aft_local', 'gmlp')}
+    made = {mixer: completed(runs/f'px_{mixer}', held, temperature=0.7) for mixer in PIXEL_MIXERS}
     np.savez_compressed(out/'digits_completed.npz', images=held.numpy().astype(np.uint8), **made)
-    return ['digits_pixels.csv', 'digits_completed.npz']
+    return ['digits_completed.npz']
 
 
 def bits_per_byte(run, **options):
@@ -250,15 +193,6 @@ def bytes_of_wikipedia(runs, out):
     (out/'enwik8_sample.txt').write_text(text.getvalue())
     return [copy_metrics(run, out/'enwik8_aft_local.csv'), 'enwik8_aft_local_eval.csv',
             'enwik8_sample.txt']
-
-
-def mixing(runs, out):
-    "Metrics of four mixers on bytes."
-    which = [(runs/'mixers'/f'model=lm_{mixer}_mini_256_{seed}', mixer, seed)
-             for mixer in BYTE_MIXERS for seed in SEEDS]
-    table = joined(which, ['train_loss', 'valid_loss', 'bits_per_byte'])
-    table.to_csv(out/'enwik8_mixers.csv', index=False)
-    return ['enwik8_mixers.csv']
 
 
 def counts(runs, out):
@@ -310,13 +244,11 @@ def photos(runs, out):
 
 
 MAKERS = {
-    'mixers': (mixers, [f'd_{mixer}' for mixer in MIXERS]),
     'pictures': (pictures, ['c_aft_conv', 'd_aft_full', 'd_aft_local', 'cifar10_vit']),
     'transfer': (transfer, ['cifar10_vit']),
     'memory': (memory, []),
-    'digits': (digits, [f'px_{mixer}_{seed}' for mixer in PIXEL_MIXERS for seed in SEEDS]),
+    'digits': (digits, [f'px_{mixer}' for mixer in PIXEL_MIXERS]),
     'bytes': (bytes_of_wikipedia, ['enwik8']),
-    'mixing': (mixing, sweep_runs('mixers', MIXING, SEEDS)),
     'counts': (counts, []),
     'windows': (windows, sweep_runs('windows', WINDOWS, SEEDS)),
     'lengths': (lengths, sweep_runs('lengths', LENGTHS, SEEDS[:2])),

@@ -1,23 +1,20 @@
-r"""Writes the files that nbs/results/01_gmlp.ipynb reads, but for those of the other mixers.
+r"""Writes the files that nbs/results/01_gmlp.ipynb reads, but for the table of costs.
 
     python results/make_gmlp.py             # all, in the project's root
     python results/make_gmlp.py gaps tasks  # only the two tables of networks for text
 
 | WHAT     | writes                                 | from                                    |
 |----------|----------------------------------------|-----------------------------------------|
-| cifar10  | cifar10_2_gmlp.csv, cifar10_2_amlp.csv | d_gmlp, d_amlp                          |
 | gaps     | mlm_mini.csv                           | m_*, all eleven                         |
 | tasks    | finetuned_mini.csv                     | f_*, all five                           |
 | pictures | gmlp.npz                               | d_gmlp, m_gmlp_mini{,_free}, f_mnli_amlp |
 
-`make_aft.py` writes cifar10_2_*.csv of the other mixers, and `attnfree_bench --case gmlp`
-bench_gmlp.csv. The runs are made by these commands, with CIFAR-10, SST-2 and MNLI in ATTNFREE_DATA;
-enwik8.txt is the first 4,150,000 bytes of enwik8.
+`attnfree_bench --case gmlp` writes bench_gmlp.csv. The runs are made by these commands, with
+CIFAR-10, SST-2 and MNLI in ATTNFREE_DATA; enwik8.txt is the first 4,150,000 bytes of enwik8. (The
+stored files come from version 0.1.0, with the initial weights and the recipes that it had.)
 
-    for mixer in gmlp amlp; do
-        attnfree_train --recipe cifar10 --model ${mixer}_nano_patch4_32 --epochs 2 \
-            --set precision=bf16 --set threads=1 --out runs/d_$mixer
-    done
+    attnfree_train --recipe cifar10 --model gmlp_nano_patch4_32 --epochs 2 \
+        --set precision=bf16 --set threads=1 --out runs/d_gmlp
     gaps() {  # the model, the rate and the name of the run
         attnfree_train --data text --task mlm --path enwik8.txt --tokenizer pieces \
             --model mlm_$1_128 --epochs 2 --set bs=32 --set lr=$2 --set warmup_epochs=0.1 \
@@ -36,9 +33,8 @@ enwik8.txt is the first 4,150,000 bytes of enwik8.
     attnfree_train $mnli --start runs/m_amlp_mini $shared --out runs/f_mnli_amlp
     attnfree_train $mnli --start runs/m_bert_mini_rel $shared --out runs/f_mnli_bert
 """
-from making import copy_metrics, main
+from making import main
 
-MIXERS = ['gmlp', 'amlp']
 GAPS = ['bert_mini', 'bert_mini_rel', 'bert_mini_bias', 'mixer_mini', 'gmlp_mini_linear',
         'gmlp_mini_additive', 'gmlp_mini_multiplicative', 'gmlp_mini', 'gmlp_mini_free',
         'amlp_mini']
@@ -62,8 +58,8 @@ def task_command(task, begin):
 
 
 SCRATCH = '--tokenizer runs/m_gmlp_mini/tokenizer.json --model mlm_gmlp_mini_128'
-COMMANDS = {f'd_{mixer}': f'attnfree_train --recipe cifar10 --model {mixer}_nano_patch4_32 '
-                          '--epochs 2 --set precision=bf16 --set threads=1' for mixer in MIXERS}
+COMMANDS = {'d_gmlp': 'attnfree_train --recipe cifar10 --model gmlp_nano_patch4_32 --epochs 2 '
+                      '--set precision=bf16 --set threads=1'}
 COMMANDS |= {f'm_{name}': gaps_command(name, '2e-3') for name in GAPS}
 COMMANDS |= {f'm_{SLOW}': gaps_command('bert_mini_rel', '7e-4'),
              'f_sst2_gmlp': task_command('sst2', '--start runs/m_gmlp_mini'),
@@ -71,11 +67,6 @@ COMMANDS |= {f'm_{SLOW}': gaps_command('bert_mini_rel', '7e-4'),
              'f_mnli_gmlp': task_command('mnli', '--start runs/m_gmlp_mini'),
              'f_mnli_amlp': task_command('mnli', '--start runs/m_amlp_mini'),
              'f_mnli_bert': task_command('mnli', '--start runs/m_bert_mini_rel')}
-
-
-def cifar10(runs, out):
-    "Metrics of the two networks for CIFAR-10."
-    return [copy_metrics(runs/f'd_{mixer}', out/f'cifar10_2_{mixer}.csv') for mixer in MIXERS]
 
 
 def gaps(runs, out):
@@ -136,7 +127,6 @@ def pictures(runs, out):
 
 
 MAKERS = {
-    'cifar10': (cifar10, [f'd_{mixer}' for mixer in MIXERS]),
     'gaps': (gaps, [f'm_{name}' for name in [*GAPS, SLOW]]),
     'tasks': (tasks, [f'f_{name}' for name in TASKS]),
     'pictures': (pictures, ['d_gmlp', 'm_gmlp_mini', 'm_gmlp_mini_free', 'f_mnli_amlp'])}

@@ -92,7 +92,7 @@ def test_missing_run(name, what, tmp_path):
 
 def test_unknown_name():
     done = run('make_aft', 'mixer', timeout=20)
-    assert done.returncode == 2 and 'there is no mixer, only mixers, pictures' in done.stderr
+    assert done.returncode == 2 and 'there is no mixer, only pictures, transfer' in done.stderr
 
 
 def commands_of(shell):
