@@ -339,7 +339,8 @@ class ImageTask(Task):
         from attnfree.visualise.weights import (plot_hidden_filters,plot_influence,plot_reach,
                                                 plot_spatial_weights,spatial_weights)
         if not hasattr(model, 'body'): return {}
-        images = dls.valid.one_batch()[0][:4].to(next(model.parameters()).device)
+        images = dls.valid.one_batch()[0][:4].as_subclass(torch.Tensor)
+        images = images.to(next(model.parameters()).device)
         if hasattr(model.body, 'stages'): return dict(attention=plot_token_attention(model, images))
         mixer = model.body.blocks[0].mixer
         pictures = dict(influence=plot_influence(model, images))
