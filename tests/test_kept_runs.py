@@ -1,7 +1,7 @@
 """Runs of earlier versions are loaded, and give what they gave.
 
 From version 0.2.0 on, the format of `config.json` and the keys of a network's state are promises:
-what changes them reads the old ones too. `tests/runs/VERSION/` holds small runs of a version, each
+what changes them reads the old ones too. `tests/kept/VERSION/` holds small runs of a version, each
 with an input and the network's output, and `states.json`, the keys and shapes of the states of all
 networks that the board trains. `python tests/test_kept_runs.py` wrote them, with that version.
 """
@@ -17,7 +17,7 @@ from attnfree.imports import import_file
 from attnfree.learner import build_model, load
 
 ROOT = Path(__file__).parent.parent
-RUNS = Path(__file__).parent/'runs'
+RUNS = Path(__file__).parent/'kept'
 KEPT = sorted(file.parent for file in RUNS.glob('*/*/config.json'))
 STATES = sorted(RUNS.glob('*/states.json'))
 TRAINED = ('gmlp_micro_patch2_8', 'lavit_micro_8', 'pixels_aft_local_micro_8')
