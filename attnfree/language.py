@@ -29,11 +29,14 @@ class Size(NamedTuple):
     n:int                # Tokens of the longest text
     depth:int            # Blocks; a transformer's has attention and a network over channels
     dim:int              # Channels per token
-    hidden:int           # Hidden channels, the paper's d_ffn
-    parameters:int=None  # With this `vocab_size`; `None`: not counted
+    hidden:int           # Hidden channels, the paper's d_ffn; 0: no network over channels
+    parameters:int=None  # With this `vocab_size`; `None`: not stated
     mixer:dict={}        # Further options of the mixer
     vocab_size:int=32000 # Entries of the vocabulary, bytes, or levels of a sub-pixel
     init:Callable=None   # Initialises a layer, as init_for_width; `None`: as DeiT
+    positions:bool=True  # Whether to have the learned positions of its family, if it has some
+    tied:bool=False      # Whether a causal network scores by the vectors of its stem
+    short_conv:int=0     # Tokens that a convolution before a causal mixer reads; 0: none
 
 _small = partial(Size, init=init_for_width) # networks of our own; the papers' begin as DeiT
 
@@ -131,6 +134,35 @@ MODELS |= {
                                            attention=16),
 }
 
+# %% ../nbs/models/02_language.ipynb #95ab70a5
+def _recall(family, dim, *, positions=False, short_conv=0, hidden=0, **mixer):
+    "A network for associative recall; attention needs positions."
+    positions = positions or family == 'attention'
+    return Size(family, 64, 2, dim, hidden, None, mixer, 8192, init_for_width, positions,
+                tied=True, short_conv=short_conv)
+
+def _recall_options(dim):
+    "Options of each mixer for networks of `dim` channels."
+    return {'attention': dict(heads=1), 'aft_simple': {}, 'aft_full': dict(rank=None),
+            'aft_local': dict(window=16, rank=None), 'aft_conv': dict(window=16, heads=dim//8),
+            'gmlp_causal': dict(hidden=2*(4*dim//3)),
+            'amlp_causal': dict(hidden=2*dim, attention=dim//4)}
+
+def _recall_models():
+    "Names and sizes: every mixer at two widths, the smaller also with positions or a convolution."
+    models = {}
+    for dim in (64, 128):
+        for family,options in _recall_options(dim).items():
+            name = f"recall_{family.removesuffix('_causal')}"
+            models[f'{name}_d{dim}'] = _recall(family, dim, **options)
+            if dim > 64: continue
+            if family != 'attention':
+                models[f'{name}_pos_d{dim}'] = _recall(family, dim, positions=True, **options)
+            models[f'{name}_conv_d{dim}'] = _recall(family, dim, short_conv=4, **options)
+    return models
+
+MODELS |= _recall_models()
+
 # %% ../nbs/models/02_language.ipynb #2c026e9b
 def _accepts(mixer, option): return option in inspect.signature(mixer).parameters
 
@@ -139,14 +171,17 @@ def _network(size, mixer, causal, ff, positions, mask_padding, *, vocab_size=Non
     "A network of a `size` around a mixer, which is causal or reads whole texts."
     if vocab_size is None: vocab_size = size.vocab_size
     stem = TokenEmbedding(vocab_size, size.dim, size.n, segments=0 if causal else 2,
-                          positions=positions, norm=not causal, drop=drop)
-    channels = partial(channel_ff, ratio=size.hidden/size.dim, drop=drop) if ff else None
+                          positions=positions and size.positions, norm=not causal, drop=drop)
+    channels = None
+    if ff and size.hidden: channels = partial(channel_ff, ratio=size.hidden/size.dim, drop=drop)
     options = dict(drop=drop) if _accepts(mixer, 'drop') else {}
     if not ff: options['hidden'] = size.hidden
     mixer = partial(mixer, **options, **size.mixer)
-    block = partial(MixerBlock, size.dim, stem.grid, mixer, causal=causal, ff=channels)
+    block = partial(MixerBlock, size.dim, stem.grid, mixer, causal=causal, ff=channels,
+                    short_conv=size.short_conv)
     body = Stack(block, size.depth, drop_path_rate)
-    net = CausalLM(stem, body) if causal else MaskedLM(stem, body, mask_padding=mask_padding)
+    if causal: net = CausalLM(stem, body, tied=size.tied)
+    else: net = MaskedLM(stem, body, mask_padding=mask_padding)
     if size.init: init_layers(net, size.init)
     return net
 

@@ -359,6 +359,12 @@ RECIPES['cifar10_pixels'] = (
     | cite('ours: for a GPU; an epoch takes hours on a processor', task='pixels', data='cifar10',
            model='pixels_aft_local_mini_32', epochs=10, bs=64, warmup_epochs=1)
     | cite('ours: as AFT 5.1', augment=True))
+RECIPES['recall'] = (
+    _because('ours', _TEXT)
+    | cite('zoology figure 2', task='recall', data='recall', size=64, drop=0.1, opt='adamw', wd=0.1,
+           betas=(0.9, 0.999), eps=1e-8, schedule='cosine')
+    | cite('ours', model='recall_aft_conv_d64', bs=256, epochs=8, warmup_epochs=0.5, lr=3e-3,
+           clip=1., precision='auto'))
 
 _small_tasks = (
     _because('ours', _TEXT)

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['TASKS', 'Prediction', 'Evaluation', 'as_tensor', 'table_alone', 'Task', 'register_task', 'task_named', 'task_of',
            'TargetTransform', 'ImageTask', 'Classification', 'TokenTask', 'TextTask', 'MaskedLanguageModel',
-           'TextClassification', 'QuestionAnswering', 'shifted_pair', 'SequenceTask', 'LanguageModel']
+           'TextClassification', 'QuestionAnswering', 'shifted_pair', 'SequenceTask', 'LanguageModel',
+           'AssociativeRecall']
 
 # %% ../nbs/tasks/01_tasks.ipynb #e418ce13
 from pathlib import Path
@@ -736,7 +737,39 @@ class LanguageModel(SequenceTask):
         row = {'examples': loader.epoch_items, 'values': int(bits.count), bits.name: bits.value}
         return table_alone(pd.DataFrame([row]))
 
+# %% ../nbs/tasks/01_tasks.ipynb #b4bbfc6e
+class AssociativeRecall(SequenceTask):
+    "The value that stood after a key (Arora et al. 2023, section 3.1)."
+    name,n_inp = 'recall',2
+
+    def tensors(self,
+        example,       # Has a row `values` `(n,)`, `at` `(k,)` and `answers` `(k,)`
+        seed:int=None, # Not used
+    )->tuple:          # The row, positions of its queries, and their answers
+        "A row with its queries."
+        return tuple(map(as_tensor, (example.values, example.at, example.answers)))
+
+    def loss(self,
+        settings:dict, # Not used
+    ):                 # Called as `loss(scores, answers)`
+        "Cross-entropy of the answers."
+        from attnfree.text.model import token_loss
+        return token_loss
+
+    def metrics(self,
+        dls:DataLoaders, # The data
+    )->list:             # Accuracy
+        "The share of queries that are answered right."
+        from attnfree.callbacks.training import TopK
+        return [TopK()]
+
+    def monitor(self,
+        metrics:list, # From `metrics`
+    )->str:           # 'accuracy'
+        "The name of the metric by which the best epoch is chosen."
+        return 'accuracy'
+
 # %% ../nbs/tasks/01_tasks.ipynb #cfd186dd
 for _task in (Classification(), MaskedLanguageModel(), LanguageModel('lm', 'byte', 'text'),
               LanguageModel('pixels', 'dim', 'images'), TextClassification(),
-              QuestionAnswering()): register_task(_task)
+              QuestionAnswering(), AssociativeRecall()): register_task(_task)

@@ -215,7 +215,7 @@ class StopOnNaN(Callback):
 
 # %% ../../nbs/callbacks/00_training.ipynb #bbb0a37b
 class TopK(Metric):
-    "Share of the images whose class is among the k highest scores."
+    "Share of the targets, one or several of each example, that are among the k highest scores."
     higher_is_better = True
     def __init__(self,
         k:int=1, # Number of highest scores; 1 is the accuracy
@@ -226,7 +226,7 @@ class TopK(Metric):
         "Count right predictions of one batch."
         highest = learn.pred.topk(min(self.k, learn.pred.shape[-1]), dim=-1).indices
         self.total += (highest == learn.y.unsqueeze(-1)).any(dim=-1).sum().item()
-        self.count += len(learn.y)
+        self.count += learn.y.numel()
 
     @property
     def value(self): return self.total/self.count if self.count else None

@@ -166,6 +166,14 @@ class LanguageModel(TextModel):
         "From tokens to scores over the vocabulary."
         return x if pre_logits else self.readout(x, self.stem.words.weight)
 
+    def scores_at(self,
+        x:Tensor,       # Tokens, `(b, n, d)`, as forward_features returns them
+        at:Tensor=None, # Positions to score, `(b, k)`; `None`: all
+    )->Tensor:          # Scores, `(b, k, vocab_size)` or `(b, n, vocab_size)`
+        "Scores over the vocabulary, at some positions only: they cost more than a small network."
+        if at is not None: x = x.gather(1, at[...,None].expand(-1, -1, x.shape[-1]))
+        return self.forward_head(x)
+
 class MaskedLM(LanguageModel):
     "Predicts hidden tokens: BERT's pre-training (Devlin et al. 2019)."
     def forward(self,
@@ -176,8 +184,7 @@ class MaskedLM(LanguageModel):
     )->Tensor:                        # Scores, `(b, k, vocab_size)` or `(b, n, vocab_size)`
         "Score the vocabulary at every position that is to be predicted."
         x = self.forward_features(ids, segments, key_padding_mask)
-        if at is not None: x = x.gather(1, at[...,None].expand(-1, -1, x.shape[-1]))
-        return self.forward_head(x)
+        return self.scores_at(x, at)
 
 # %% ../../nbs/text/03_model.ipynb #bc100865
 class TextState(NamedTuple):
@@ -197,6 +204,15 @@ class CausalLM(LanguageModel):
             raise ValueError("body is not causal, so its tokens would see what they predict: "
                              "build its blocks with causal=True")
         super().__init__(stem, body, tied=tied)
+
+    def forward(self,
+        ids:Tensor,                   # Token ids, `(b, n)`
+        at:Tensor=None,               # Positions after which to predict, `(b, k)`; `None`: all
+        key_padding_mask:Tensor=None, # `True` at padding, `(b, n)`
+    )->Tensor:                        # Scores, `(b, k, vocab_size)` or `(b, n, vocab_size)`
+        "Score the vocabulary for the token after every position, or after some."
+        x = self.forward_features(ids, key_padding_mask=key_padding_mask)
+        return self.scores_at(x, at)
 
     def start(self,
         batch:int, # Batch size
