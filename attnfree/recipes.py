@@ -354,8 +354,8 @@ RECIPES['digits_pixels'] = (
     _small_sequences
     | cite('ours: a minute on one core', task='pixels', data='digits',
            model='pixels_aft_local_micro_8', bs=16, warmup_epochs=1, threads=1)
-    | cite('ours: by results/recipes, on training images held out; gMLP likes drop=0.2, attention 0',
-           epochs=16, lr=1e-2, drop=0.1, precision='auto'))
+    | cite('ours: by results/recipes, on training images held out; gMLP likes drop=0.2, attention '
+           '0', epochs=16, lr=1e-2, drop=0.1, precision='auto'))
 RECIPES['cifar10_pixels'] = (
     _small_sequences
     | cite('ours: for a GPU; an epoch takes hours on a processor', task='pixels', data='cifar10',

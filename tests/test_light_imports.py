@@ -4,7 +4,8 @@ import subprocess, sys
 import pytest
 
 LIGHT = {'attnfree', 'attnfree.data', 'attnfree.data.images', 'attnfree.data.texts',
-         'attnfree.data.sequences', 'attnfree.data.datasets', 'attnfree.tasks',
+         'attnfree.data.sequences', 'attnfree.data.recall', 'attnfree.data.datasets',
+         'attnfree.tasks',
          'attnfree.evaluation', 'attnfree.loader', 'attnfree.processes', 'attnfree.text',
          'attnfree.text.tokens', 'attnfree.text.corpus', 'attnfree.text.objectives'}
 BATCHES = """

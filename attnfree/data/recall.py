@@ -45,7 +45,7 @@ def draw_recall(
     pairs:int,                     # Pairs of a key and its value, and queries
     vocab_size:int,                # Different tokens: 0, keys, and values from the middle on
     power:float=0.01,              # As in draw_slots
-)->tuple:                          # Tokens `(rows, n)`; positions of queries, answers, `(rows, pairs)`
+)->tuple:                          # Tokens `(rows, n)`; queries' positions, answers `(rows, pairs)`
     "Rows of pairs followed by queries for each of their keys (Arora et al. 2023, section 3.1)."
     middle = vocab_size//2
     if n % 2 or n < 4*pairs:
