@@ -51,7 +51,10 @@ class ShortConv(nn.Module):
         width:int, # Tokens that are read, the current one included
     ):
         super().__init__()
-        if width < 2: raise ValueError(f"width={width} of a short convolution must be at least 2")
+        if not isinstance(width, int) or width < 2:
+            raise ValueError(f"width={width!r} of a short convolution must be a whole number "
+                             "from 2")
+        self.dim = dim
         self.weight = nn.Parameter(torch.zeros(width, dim)) # that of the current token last
         nn.init.ones_(self.weight[-1])
 
@@ -61,6 +64,9 @@ class ShortConv(nn.Module):
     )->Tensor:                        # `(b, n, d)`
         "Each token with those just before it, weighted and added."
         if key_padding_mask is not None: x = x.masked_fill(key_padding_mask[...,None], 0)
+        if x.shape[-1] != self.dim:
+            raise ValueError(f"x has {x.shape[-1]} channels, but the short convolution was built "
+                             f"for {self.dim}")
         n,width = x.shape[1],len(self.weight)
         x = F.pad(x, (0, 0, width-1, 0))
         return sum(x[:,i:i+n]*self.weight[i] for i in range(width))
@@ -107,6 +113,8 @@ class MixerBlock(nn.Module):
         if token_norm and causal:
             raise ValueError(f"token_norm={token_norm!r} reads later tokens, which causal=True "
                              "forbids")
+        if not isinstance(short_conv, int) or short_conv < 0 or short_conv == 1:
+            raise ValueError(f"short_conv={short_conv!r} must be 0 or a whole number from 2")
         if short_conv and not causal:
             raise ValueError(f"short_conv={short_conv} reads the tokens before each: it needs "
                              "causal=True")

@@ -349,6 +349,8 @@ RECIPES['enwik8'] = (
     _small_sequences
     | cite('ours: AFT 5.2 scaled down', task='lm', data='enwik8', model='lm_aft_local_mini_256',
            size=256, bs=16, steps=1800, warmup_steps=100)
+    | cite('ours: by results/recipes, on validation bytes; attention needs 4e-3', lr=8e-3,
+           precision='auto')
     | cite('ours: windows from anywhere', augment=True))
 RECIPES['digits_pixels'] = (
     _small_sequences

@@ -226,7 +226,7 @@ class TopK(Metric):
         "Count right predictions of one batch."
         highest = learn.pred.topk(min(self.k, learn.pred.shape[-1]), dim=-1).indices
         self.total += (highest == learn.y.unsqueeze(-1)).any(dim=-1).sum().item()
-        self.count += learn.y.numel()
+        self.count += (learn.y != -100).sum().item()
 
     @property
     def value(self): return self.total/self.count if self.count else None

@@ -14,16 +14,20 @@ from fastai.data.core import DataLoaders
 from .sequences import SequenceData
 
 # %% ../../nbs/data/03_recall.ipynb #d3d3f47a
-def _all_different(rows): # Whether the numbers of each row, `(k, pairs)`, differ from one another
+def _all_different(rows):
+    "Whether the numbers of each row, `(rows, k)`, differ from one another."
     ordered = np.sort(rows, axis=1)
     return (ordered[:,1:] != ordered[:,:-1]).all(axis=1)
 
-def _draw_different(generator, low, high, shape):
-    "Rows of whole numbers from `low` to below `high`, none twice in a row."
-    rows = generator.integers(low, high, shape)
-    while (again := ~_all_different(rows)).any():
-        rows[again] = generator.integers(low, high, (again.sum(), shape[1]))
-    return rows
+def _draw_different(generator, low, high, rows, number):
+    "Whole numbers from `low` to below `high`, `(rows, number)`, none twice in a row."
+    if number**2 > high - low: # repetitions are likely: shuffle them all
+        numbers = np.arange(low, high)
+        return np.stack([generator.permutation(numbers)[:number] for _ in range(rows)])
+    drawn = generator.integers(low, high, (rows, number))
+    while (again := ~_all_different(drawn)).any():
+        drawn[again] = generator.integers(low, high, (again.sum(), number))
+    return drawn
 
 def draw_slots(
     generator:np.random.Generator, # Draws
@@ -33,8 +37,11 @@ def draw_slots(
     power:float=0.01,              # a of the power law; 1: all slots are equally probable
 )->np.ndarray:                     # Their numbers from 0, in random order, `(rows, queries)`
     "Choose different slots, slot i (from 1) with a probability proportional to i^(power-1)."
+    if not 1 <= queries <= slots:
+        raise ValueError(f"queries={queries} must be from 1 to slots={slots}")
+    if not np.isfinite(power): raise ValueError(f"power={power} must be a finite number")
     weight = (power - 1)*np.log(np.arange(1, slots+1))
-    # the greatest of log-weights plus Gumbel noise are a draw without replacement by these weights
+    # Gumbel top-k: the k largest of log-weights plus Gumbel noise are drawn without replacement
     order = np.argsort(-(weight + generator.gumbel(size=(rows, slots))), axis=1)
     return generator.permuted(order[:,:queries], axis=1)
 
@@ -48,14 +55,16 @@ def draw_recall(
 )->tuple:                          # Tokens `(rows, n)`; queries' positions, answers `(rows, pairs)`
     "Rows of pairs followed by queries for each of their keys (Arora et al. 2023, section 3.1)."
     middle = vocab_size//2
+    if vocab_size < 4:
+        raise ValueError(f"vocab_size={vocab_size} must be at least 4: 0, a key and two values")
     if n % 2 or n < 4*pairs:
         raise ValueError(f"n={n} must be an even number from 4*pairs={4*pairs}: a pair and its "
                          "query take two positions each")
     if not 1 <= pairs < middle:
         raise ValueError(f"pairs={pairs} must be from 1 to {middle - 1}, the number of different "
                          f"keys that vocab_size={vocab_size} leaves")
-    keys = _draw_different(generator, 1, middle, (rows, pairs))
-    answers = _draw_different(generator, middle, vocab_size, (rows, pairs))
+    keys = _draw_different(generator, 1, middle, rows, pairs)
+    answers = _draw_different(generator, middle, vocab_size, rows, pairs)
     tokens = np.zeros((rows, n), dtype=np.int64)
     tokens[:,0:2*pairs:2],tokens[:,1:2*pairs:2] = keys,answers
     at = 2*pairs + 2*draw_slots(generator, rows, n//2 - pairs, pairs, power)
@@ -110,18 +119,22 @@ class Recall(SequenceData):
         skip_bad:bool, # Not used
     )->tuple:          # For training and for validation
         "Rows to train on, and others that do not occur among them."
+        pairs = self.pairs_in(n)
+        if n % 2 or n < 4*pairs:
+            raise ValueError(f"size={n} must be an even number from 4*pairs={4*pairs}: a pair and "
+                             "its query take two positions each")
         generator = np.random.default_rng([self.seed, n])
         def draw(rows):
-            return draw_recall(generator, rows, n, self.pairs_in(n), self.vocab_size, self.power)
+            return draw_recall(generator, rows, n, pairs, self.vocab_size, self.power)
         train,valid = (draw(rows) for rows in self.rows)
         known = {row.tobytes() for row in train[0]}
         for _ in range(100):
             again = np.array([row.tobytes() in known for row in valid[0]], dtype=bool)
             if not again.any(): return RecallRows(*train),RecallRows(*valid)
             for part,new in zip(valid, draw(again.sum())): part[again] = new
-        raise ValueError(f"size={n}, pairs={self.pairs_in(n)}, vocab_size={self.vocab_size}: there "
-                         f"are too few different rows to hold out {self.rows[1]} that do not occur "
-                         f"among {self.rows[0]} training rows: take more tokens, or fewer rows")
+        raise ValueError(f"size={n}, pairs={pairs}, vocab_size={self.vocab_size}: there are too "
+                         f"few different rows to hold out {self.rows[1]} that do not occur among "
+                         f"{self.rows[0]} training rows: take more tokens, or fewer rows")
 
     def about(self,
         dls:DataLoaders, # From `dls`

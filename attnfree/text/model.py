@@ -19,15 +19,23 @@ from ..backbone import Backbone,Readout,init_linear
 from ..mixer import count_tokens
 
 # %% ../../nbs/text/03_model.ipynb #fe644af8
-def _in_range(name, ids, size):
+def _in_range(name, ids, size, instead='use its own tokenizer, or build it for another size'):
     "`ids`; raises `ValueError` where one of them is not a row of a table of `size` rows."
     if torch.compiler.is_compiling() or ids.is_meta or not ids.numel(): return ids
     low,high = (end.item() for end in ids.aminmax())
     if low < 0 or high >= size:
         raise ValueError(f"{name} holds {low if low < 0 else high}, "
                          f"but the model knows 0 to {size-1}: "
-                         "use its own tokenizer, or build it for another size")
+                         f"{instead}")
     return ids
+
+def _check_positions(at, x):
+    "Raise `ValueError` for what are no positions of `x`, `(b, n, d)`."
+    if torch.compiler.is_compiling(): return
+    whole = isinstance(at, Tensor) and at.dtype == torch.long
+    if not whole or at.ndim != 2 or len(at) != len(x):
+        raise ValueError(f"at must hold positions as int64, `({len(x)}, k)`, not {at!r}")
+    _in_range('at', at, x.shape[1], 'name positions of the text')
 
 class TokenEmbedding(nn.Module):
     "Vectors of each token, its segment and optionally its position, added (Devlin et al. 2019)."
@@ -171,8 +179,9 @@ class LanguageModel(TextModel):
         at:Tensor=None, # Positions to score, `(b, k)`; `None`: all
     )->Tensor:          # Scores, `(b, k, vocab_size)` or `(b, n, vocab_size)`
         "Scores over the vocabulary, at some positions only: they cost more than a small network."
-        if at is not None: x = x.gather(1, at[...,None].expand(-1, -1, x.shape[-1]))
-        return self.forward_head(x)
+        if at is None: return self.forward_head(x)
+        _check_positions(at, x)
+        return self.forward_head(x.gather(1, at[...,None].expand(-1, -1, x.shape[-1])))
 
 class MaskedLM(LanguageModel):
     "Predicts hidden tokens: BERT's pre-training (Devlin et al. 2019)."
