@@ -1,5 +1,5 @@
 "The board: its file, its rows, its weights and the script that trains it belong together."
-import importlib.util, json, sys
+import importlib.util, json, sys, tomllib
 from pathlib import Path
 
 import pandas as pd
@@ -21,20 +21,31 @@ def script():
     return module
 
 
+def versions():
+    "The versions that the groups name."
+    return {group['version'] for group in tomllib.loads(FILE.read_text()).values()}
+
+
 @pytest.fixture
 def plan(monkeypatch):
-    "The plan of all groups, read as their own version reads them."
-    version, _ = script().commit_of(FILE, None)
-    monkeypatch.setattr(attnfree, '__version__', version)
-    sweep = read_sweep(FILE)
-    assert not sweep.others
-    return sweep.plan
+    "The plan of all groups, each read as its own version reads it."
+    plan = {}
+    for version in versions():
+        monkeypatch.setattr(attnfree, '__version__', version)
+        plan |= read_sweep(FILE).plan
+    return plan
+
+
+def test_the_plan_has_every_group(plan):
+    groups = tomllib.loads(FILE.read_text())
+    assert {run.rows.stem for run in plan.values()} == {*groups}
+    for name in groups: script().commit_of(FILE, [name])  # each has a version and a commit
 
 
 def test_another_version_leaves_the_board_alone(monkeypatch):
     monkeypatch.setattr(attnfree, '__version__', '9.9.9')
     sweep = read_sweep(FILE)
-    assert not sweep.plan and {*sweep.others.values()} == {script().commit_of(FILE, None)[0]}
+    assert not sweep.plan and {*sweep.others.values()} == versions()
 
 
 def test_rows_are_those_of_the_plan(plan):
