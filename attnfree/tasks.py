@@ -356,17 +356,8 @@ class ImageTask(Task):
         return pictures
 
 # %% ../nbs/tasks/01_tasks.ipynb #8902f4ff
-class _Classes(Task):
-    "What tasks with classes have in common, whatever their network reads."
-    unit = 'probability'
-
-    def loss(self,
-        settings:dict, # `smoothing`
-    ):                 # Called as `loss(scores, classes)`
-        "Cross-entropy, with label smoothing."
-        from attnfree.callbacks.training import SmoothCrossEntropy
-        return SmoothCrossEntropy(settings['smoothing'])
-
+class _Accuracy(Task):
+    "What tasks that are measured by accuracy have in common."
     def metrics(self,
         dls:DataLoaders, # The data
     )->list:             # Accuracy
@@ -379,6 +370,17 @@ class _Classes(Task):
     )->str:           # 'accuracy'
         "The name of the metric by which the best epoch is chosen."
         return 'accuracy'
+
+class _Classes(_Accuracy):
+    "What tasks with classes have in common, whatever their network reads."
+    unit = 'probability'
+
+    def loss(self,
+        settings:dict, # `smoothing`
+    ):                 # Called as `loss(scores, classes)`
+        "Cross-entropy, with label smoothing."
+        from attnfree.callbacks.training import SmoothCrossEntropy
+        return SmoothCrossEntropy(settings['smoothing'])
 
     def check_model(self,
         model:nn.Module, # A network
@@ -738,7 +740,7 @@ class LanguageModel(SequenceTask):
         return table_alone(pd.DataFrame([row]))
 
 # %% ../nbs/tasks/01_tasks.ipynb #b4bbfc6e
-class AssociativeRecall(SequenceTask):
+class AssociativeRecall(_Accuracy, SequenceTask):
     "The value that stood after a key (Arora et al. 2023, section 3.1)."
     name,n_inp = 'recall',2
 
@@ -755,19 +757,6 @@ class AssociativeRecall(SequenceTask):
         "Cross-entropy of the answers."
         from attnfree.text.model import token_loss
         return token_loss
-
-    def metrics(self,
-        dls:DataLoaders, # The data
-    )->list:             # Accuracy
-        "The share of queries that are answered right."
-        from attnfree.callbacks.training import TopK
-        return [TopK()]
-
-    def monitor(self,
-        metrics:list, # From `metrics`
-    )->str:           # 'accuracy'
-        "The name of the metric by which the best epoch is chosen."
-        return 'accuracy'
 
 # %% ../nbs/tasks/01_tasks.ipynb #cfd186dd
 for _task in (Classification(), MaskedLanguageModel(), LanguageModel('lm', 'byte', 'text'),
