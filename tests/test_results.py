@@ -65,7 +65,7 @@ def read_files(source):
 
 
 def test_there_are_scripts():
-    assert SCRIPTS == ['make_aft', 'make_ff_only', 'make_gmlp']
+    assert SCRIPTS == ['make_aft', 'make_ff_only', 'make_gmlp', 'make_recall']
 
 
 @pytest.mark.parametrize('name', [*SCRIPTS, 'make_data_pictures'])
@@ -87,7 +87,7 @@ def test_missing_run(name, what, tmp_path):
     line, = done.stderr.splitlines()
     assert done.returncode == 1 and not done.stdout and not (tmp_path/'out').exists()
     assert line.startswith(f'{name}.py: {tmp_path}/none/{missing} is missing; this command makes')
-    assert re.search(r': attnfree_(train|sweep) .* --out ', line)
+    assert re.search(r': (attnfree_(train|sweep)|python results/board/start.py) .* --out ', line)
 
 
 def test_unknown_name():
@@ -99,7 +99,7 @@ def commands_of(shell):
     "The commands that bash would run, each as a tuple of words."
     echo = "echo() { printf '%s\\n' \"$@\" --end; }\n"
     names = ''.join(f'attnfree_{name}() {{ echo attnfree_{name} "$@"; }}\n'
-                    for name in ('train', 'sweep'))
+                    for name in ('train', 'sweep')) + 'python() { echo python "$@"; }\n'
     done = subprocess.run(['bash', '-euc', echo + names + shell], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = done.stdout.split('--end\n')[:-1]
@@ -110,7 +110,8 @@ def commands_of(shell):
 def test_commands_are_those_of_the_docstring(name):
     "What a complaint says is what stands at the head of the script."
     script = load(name)
-    stated = re.split(r'\n\n(?=    (?:for|attnfree))', script.__doc__, maxsplit=1)[1]
+    begin = r'\n\n(?=    (?:for|attnfree|python results/board))'
+    stated = re.split(begin, script.__doc__, maxsplit=1)[1]
     complained = [f'{command} --out runs/{run}' for run, command in script.COMMANDS.items()]
     assert commands_of(stated) == commands_of('\n'.join(complained))
     assert len(commands_of(stated)) == len(script.COMMANDS)

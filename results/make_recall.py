@@ -1,0 +1,115 @@
+r"""Writes what trained networks read at a query, for nbs/results/07_associative_recall.ipynb.
+
+    python results/make_recall.py             # all mixers, in the project's root
+    python results/make_recall.py gmlp amlp   # two of them
+
+| WHAT       | writes                | from a run of each        |
+|------------|-----------------------|---------------------------|
+| attention  | recall_attention.npz  | board/recall              |
+| gmlp       | recall_gmlp.npz       | board/recall              |
+| amlp       | recall_amlp.npz       | board/recall              |
+| aft_simple | recall_aft_simple.npz | board/recall              |
+| aft_full   | recall_aft_full.npz   | board/recall              |
+| aft_local  | recall_aft_local.npz  | board/recall              |
+| aft_conv   | recall_aft_conv.npz   | board/recall              |
+
+The run is the best of those in results/board/recall.csv. Each file holds, of 1,000 held-out rows,
+`answers` `(4, 5)`: the share of queries for a pair that are answered by the value of each pair, or
+by another token; and of 200 rows what the layers read: `bind` `(8, 8)`, the first layer at each
+token of the pairs, and `look` `(4, 10)`, the second at a query for each pair, of the pairs' tokens,
+the query itself and the rest. What is read is the size of the derivative of what the layer adds to
+a token, by another token, in shares of the row's sum. The runs are made by this command:
+
+    python results/board/start.py --groups recall --processes 2 --out runs/board
+"""
+import csv
+from functools import partial
+from pathlib import Path
+
+from making import main
+
+MIXERS = ['attention', 'gmlp', 'amlp', 'aft_simple', 'aft_full', 'aft_local', 'aft_conv']
+COMMANDS = {'board': 'python results/board/start.py --groups recall --processes 2'}
+
+
+def best_runs():
+    "The run of the highest accuracy of each mixer that has one, `board/recall/...`."
+    file = Path(__file__).parent/'board'/'recall.csv'
+    if not file.exists(): return {}
+    with open(file, newline='') as lines: rows = [*csv.DictReader(lines)]
+    best = {}
+    for row in sorted(rows, key=lambda row: float(row['accuracy'])):
+        model = row['case'].split()[0].removeprefix('model=recall_').removesuffix('_d64')
+        best[model] = f"board/recall/{row['case'].replace(' ', '_')}_{row['seed']}"
+    return best
+
+
+def read_size(block, x, at):
+    "How much a block reads of each token of x `(b, n, d)` for what it adds at `at` `(b,)`."
+    import torch
+    x = x.detach().requires_grad_()
+    y = (block(x) - x)[torch.arange(len(x)), at]
+    squares = 0
+    for channel in y.sum(dim=0):
+        grad, = torch.autograd.grad(channel, x, retain_graph=True)
+        squares = squares + grad.square().sum(dim=-1)
+    return squares.sqrt()
+
+
+def share(sizes):
+    "Means over examples, `(..., tokens)`, as shares of each row's sum."
+    return sizes/sizes.sum(axis=-1, keepdims=True)
+
+
+def at_pairs(block, x):
+    "What a layer reads at each of the eight tokens of the pairs, from these, `(8, 8)`."
+    import numpy as np
+    import torch
+    sizes = [read_size(block, x, torch.full((len(x),), token))[:,:8] for token in range(8)]
+    return share(np.stack([size.mean(dim=0).numpy() for size in sizes]))
+
+
+def at_queries(block, x, at):
+    "What a layer reads at the query for each pair: eight tokens, the query, the rest, `(4, 10)`."
+    import numpy as np
+    import torch
+    rows = []
+    for query in at.T:
+        sizes = read_size(block, x, query)
+        itself = sizes.gather(1, query[:,None])
+        rest = sizes[:,8:].sum(dim=1, keepdim=True) - itself
+        rows.append(torch.cat([sizes[:,:8], itself, rest], dim=1).mean(dim=0).numpy())
+    return share(np.stack(rows))
+
+
+def answered(model, tokens, at, answers):
+    "The share of queries for each pair that are answered by each pair's value, or another token."
+    import torch
+    with torch.no_grad(): found = model(tokens, at).argmax(dim=-1)
+    hits = (found[:,:,None] == answers[:,None]).float().mean(dim=0)
+    return torch.cat([hits, 1 - hits.sum(dim=1, keepdim=True)], dim=1).numpy()
+
+
+def pictures(mixer, run, runs, out):
+    "What one network reads and answers; returns the name of the file."
+    import numpy as np
+    import torch
+    from attnfree.data import create_dls
+    from attnfree.learner import load
+    model, _ = load(runs/run)
+    rows = create_dls('recall', size=64, bs=1000).valid_ds.examples
+    tokens, at, answers = (torch.as_tensor(part[:1000]) for part in
+                           (rows.tokens, rows.at, rows.answers))
+    with torch.no_grad():
+        first = model.stem(tokens)
+        second = model.body.blocks[0](first)
+    file = out/f'recall_{mixer}.npz'
+    np.savez_compressed(file, run=Path(run).name, answers=answered(model, tokens, at, answers),
+                        bind=at_pairs(model.body.blocks[0], first[:200]),
+                        look=at_queries(model.body.blocks[1], second[:200], at[:200]))
+    return [file.name]
+
+
+MAKERS = {mixer: (partial(pictures, mixer, run), [run]) for mixer, run in best_runs().items()}
+
+if __name__ == '__main__': main(__doc__, MAKERS, COMMANDS)
