@@ -57,6 +57,14 @@ def test_rows_are_those_of_the_plan(plan):
         if len(table): assert (table.curve.str.split().str.len() == table.epochs).all()
 
 
+@pytest.mark.parametrize('name', ['scale/scale', 'recipes/recipes'])
+def test_the_sweeps_that_chose_settings_know_their_rows(name):
+    "A recipe that changes later must not change what their files say: they pin each setting."
+    plan = read_sweep(BOARD.parent/f'{name}.toml').plan
+    done, files = trained_runs(plan), {run.rows for run in plan.values()}
+    assert len(done) == sum(len(read_rows(file)) for file in files) > 100
+
+
 def test_first_seeds_keep_their_weights(plan):
     for name in trained_runs(plan):
         run = plan[name]
