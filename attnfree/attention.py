@@ -70,11 +70,11 @@ class _Cached(nn.Module):
 
     def _next(self, seen):
         "How many tokens were seen, and the most there can be; raises `ValueError` past the last."
-        count,longest = int(seen[0]),count_tokens(self.grid, self.prefix)
-        if count >= longest:
-            raise ValueError(f"token {count+1} is more than the {longest} that the mixer was built "
+        longest = count_tokens(self.grid, self.prefix)
+        if seen >= longest:
+            raise ValueError(f"token {seen+1} is more than the {longest} that the mixer was built "
                              "for: use resized(grid)")
-        return count,longest
+        return seen,longest
 
     def no_weight_decay(self)->set[str]: # Names as in `named_parameters`
         "The relative biases, where there are any."
@@ -96,7 +96,7 @@ class _Cached(nn.Module):
 # %% ../nbs/mixers/00_attention.ipynb #49eb0ceb
 class AttentionState(NamedTuple):
     "The cache of a causal Attention, with room for more tokens; `step` writes into it."
-    seen:Tensor   # Tokens so far, `(b,)`, the same number for all
+    seen:int      # Tokens so far
     keys:Tensor   # `(b, heads, room, c)`
     values:Tensor # `(b, heads, room, c)`
 
@@ -151,8 +151,7 @@ class Attention(_Cached):
     )->AttentionState:   # With no room yet
         "The state before the first token; raises `ValueError` unless the layer is causal."
         empty = self._empty(batch)
-        seen = torch.zeros(batch, dtype=torch.long, device=empty.device)
-        return AttentionState(seen, empty, empty.clone())
+        return AttentionState(0, empty, empty.clone())
 
     def step(self,
         x_t:Tensor,           # One token of each sequence, `(b, d)`
@@ -171,7 +170,7 @@ class Attention(_Cached):
 # %% ../nbs/mixers/00_attention.ipynb #1bef0ec2
 class PositionState(NamedTuple):
     "The cache of a causal PositionAttention, with room for more tokens; `step` writes into it."
-    seen:Tensor   # Tokens so far, `(b,)`, the same number for all
+    seen:int      # Tokens so far
     values:Tensor # `(b, heads, room, c)`
 
 class PositionAttention(_Cached):
@@ -210,8 +209,7 @@ class PositionAttention(_Cached):
         batch:int,      # Batch size
     )->PositionState:   # With no room yet
         "The state before the first token; raises `ValueError` unless the layer is causal."
-        empty = self._empty(batch)
-        return PositionState(torch.zeros(batch, dtype=torch.long, device=empty.device), empty)
+        return PositionState(0, self._empty(batch))
 
     def step(self,
         x_t:Tensor,          # One token of each sequence, `(b, d)`

@@ -12,20 +12,25 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from .weighted_mean import linear_scan,prepare_keys_values,row_span,run_in_precision
-from .weighted_mean import safe_denominator,_towards_sums,_units
+from .weighted_mean import choose_sums,exact_mean,in_scale,linear_scan,prepare_keys_values
+from .weighted_mean import row_top,run_sums,safe_denominator,value_scale
+from .weighted_mean import _require_first_order,_towards_sums,_units
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #df4d7c46
+def _weights(w, top):
+    "`exp(w - top)`, times a factor that cancels in a mean."
+    return (w - top).exp()*2.**21
+
 def _exponentials(k, w, top, keep):
-    "`exp(k - max k)`, 0 for padding, `(b, n, d)`; and `exp(w - top)`, `(n, n)`."
+    "`exp(k - max k)`, 0 for padding, `(b, n, d)`; and the weights of `w`, `(n, n)`."
     e = (k - k.amax(dim=1, keepdim=True)).exp_()
     if keep is not None: e *= keep.to(e)
-    return e,(w - top).exp()
+    return e,_weights(w, top)
 
 def _full_sums(k, v, w, top, *, keep):
     "Mean and denominator with any biases `w`, all tokens visible."
     e,p = _exponentials(k, w, top, keep)
-    p = p.expand(len(k), -1, -1)
+    p = p.expand(k.shape[0], -1, -1)
     weight = safe_denominator(p @ e, keep)
     return (p @ (e*v)).div_(weight),weight
 
@@ -35,7 +40,7 @@ def _full_gradients(grad, k, v, w, top, mean, weight, *, keep):
         mean,weight = _full_sums(k, v, w, top, keep=keep)
     e,p = _exponentials(k, w, top, keep)
     z = _towards_sums(grad, mean, weight)
-    dv,dk = (p.mT.expand(len(k), -1, -1) @ part for part in z)
+    dv,dk = (p.mT.expand(k.shape[0], -1, -1) @ part for part in z)
     over = [0,2],[0,2]  # batch and channels
     dp = torch.tensordot(z[0], e*v, over) + torch.tensordot(z[1], e, over)
     dv *= e
@@ -44,16 +49,18 @@ def _full_gradients(grad, k, v, w, top, mean, weight, *, keep):
 
 class _FullMean(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, k, v, w, top, span, keep):
-        mean,weight = run_in_precision(_full_sums, span, k, v, w, top, keep=keep)
-        ctx.save_for_backward(k, v, w, top, mean, weight, span, keep)
+    def forward(ctx, k, v, w, top, sums, keep):
+        mean,weight = run_sums(sums, _full_sums, k, v, w, top, keep=keep)
+        ctx.sums = sums
+        ctx.save_for_backward(k, v, w, top, mean, weight, keep)
         return mean
 
     @staticmethod
     def backward(ctx, grad):
-        *tensors,span,keep = ctx.saved_tensors
+        _require_first_order()
+        *tensors,keep = ctx.saved_tensors
         grad = grad.contiguous()
-        gradients = run_in_precision(_full_gradients, span, grad, *tensors, keep=keep)
+        gradients = run_sums(ctx.sums, _full_gradients, grad, *tensors, keep=keep)
         return *gradients,None,None,None
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #a8e05364
@@ -112,10 +119,13 @@ def _flat(t):
     return t.flatten(0, 2)
 
 def _to_block_before(p, batch):
-    "Weights for the block before, of all but the first of `_flat`; 0 into another sequence."
-    p = p[...,:p.shape[-2]].clone()
-    p[:,0] = 0
-    return p.repeat(batch, 1, 1, 1).flatten(0, 1)[1:]
+    "Weights for the block before, of all but the first of `_flat`."
+    return p[...,:p.shape[-2]].repeat(batch, 1, 1, 1).flatten(0, 1)[1:]
+
+def _from_block_before(products, like):
+    "Products for all but the first of `_flat`, without those that came from another sequence."
+    blocks = like.shape[:3].numel() # none of an empty batch
+    return F.pad(products, (0, 0, 0, 0, 1, 0))[:blocks].view_as(like)[...,1:,:,:]
 
 def _block_steps(before, after):
     "The factors from units before a block to those of its end, `(b, groups, blocks, d)`."
@@ -133,7 +143,8 @@ def _read_block_before(x, y, gate, p):
     "Add what each row reads of the block before its own."
     weights = _to_block_before(p, x.shape[1])
     for terms,sums in zip(x, y):
-        _flat(sums)[1:].addcmul_(weights @ _flat(terms)[:-1], _flat(gate)[1:])
+        products = _from_block_before(weights @ _flat(terms)[:-1], sums)
+        sums[...,1:,:,:].addcmul_(products, gate[...,1:,:,:])
 
 def _read_earlier_blocks(x, y, gate, p_far, steps):
     "Add what rows from the third block on read of the blocks up to the second before their own."
@@ -143,7 +154,7 @@ def _read_earlier_blocks(x, y, gate, p_far, steps):
 
 def _causal_sums(k, v, w, top, far, *, keep):
     "Mean and denominator where each token reads itself and earlier ones."
-    p,size = (w - top).exp(),w.shape[-2]
+    p,size = _weights(w, top),w.shape[-2]
     p_within = p[...,-size:]  # of tokens in the same block
     before,after,x = _blocks(k, v, w, keep)
     gate = (before - after).exp_()
@@ -151,7 +162,7 @@ def _causal_sums(k, v, w, top, far, *, keep):
     for piece in _pieces(x, y, gate, p_within, before, after): _read_halves(*piece)
     if x.shape[-3] > 1: _read_block_before(x, y, gate, p)
     if x.shape[-3] > 2:
-        p_far = (far - top[...,0]).exp()
+        p_far = _weights(far, top[...,0])
         _read_earlier_blocks(x, y, gate, p_far, _block_steps(before, after))
     total,weight = y.flatten(-3, -2)
     weight = safe_denominator(weight, keep)
@@ -173,7 +184,9 @@ def _block_before_backward(x, z, dx, p):
     weights,d_weights = _to_block_before(p, x.shape[1]).mT,0
     for i in range(2):
         z_rows,terms = _flat(z[i])[1:],_flat(x[i])[:-1]
-        _flat(dx[i])[:-1].addcmul_(weights @ z_rows, _flat(x[1])[:-1])
+        products = F.pad(weights @ z_rows, (0, 0, 0, 0, 0, 1))[:x.shape[1:4].numel()]
+        products = products.view_as(dx[i])[...,:-1,:,:]
+        dx[i][...,:-1,:,:].addcmul_(products, x[1][...,:-1,:,:])
         d_weights = d_weights + z_rows @ terms.mT
     d_weights = F.pad(d_weights, (0, 0, 0, 0, 1, 0)).unflatten(0, x.shape[1:4])
     return d_weights.sum(dim=0)[:,1:]
@@ -189,7 +202,7 @@ def _causal_gradients(grad, k, v, w, top, far, mean, weight, *, keep):
     "Gradients of keys, values and biases: the same blocks, transposed."
     if k.dtype == torch.float64:  # computed again: in float32 the denominator may have become 0
         mean,weight = _causal_sums(k, v, w, top, far, keep=keep)
-    p,size = (w - top).exp(),w.shape[-2]
+    p,size = _weights(w, top),w.shape[-2]
     dp = torch.zeros_like(p)
     p_within,dp_within = p[...,-size:],dp[...,-size:]
     before,after,x = _blocks(k, v, w, keep)
@@ -201,22 +214,24 @@ def _causal_gradients(grad, k, v, w, top, far, mean, weight, *, keep):
     for piece in _pieces(x, z, dx, p_within, dp_within, before, after): _halves_backward(*piece)
     if x.shape[-3] > 1: dp[:,1:,:,:size] = _block_before_backward(x, z, dx, p)
     if x.shape[-3] > 2:
-        p_far = (far - top[...,0]).exp()
+        p_far = _weights(far, top[...,0])
         _earlier_blocks_backward(x, z, dx, p_far, _block_steps(before, after))
     dv,dk = dx.flatten(-3, -2)
     return torch.addcmul(dk, dv, v),dv,dp*p
 
 class _CausalMean(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, k, v, w, top, far, span, keep):
-        mean,weight = run_in_precision(_causal_sums, span, k, v, w, top, far, keep=keep)
-        ctx.save_for_backward(k, v, w, top, far, mean, weight, span, keep)
+    def forward(ctx, k, v, w, top, far, sums, keep):
+        mean,weight = run_sums(sums, _causal_sums, k, v, w, top, far, keep=keep)
+        ctx.sums = sums
+        ctx.save_for_backward(k, v, w, top, far, mean, weight, keep)
         return mean
 
     @staticmethod
     def backward(ctx, grad):
-        *tensors,span,keep = ctx.saved_tensors
-        gradients = run_in_precision(_causal_gradients, span, grad, *tensors, keep=keep)
+        _require_first_order()
+        *tensors,keep = ctx.saved_tensors
+        gradients = run_sums(ctx.sums, _causal_gradients, grad, *tensors, keep=keep)
         return *gradients,None,None,None,None
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #b71c9383
@@ -227,6 +242,7 @@ def full_mean(
     *,
     causal:bool=False,            # Each token reads only itself and what came before
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+    sums:str=None,                # As choose_sums says; `None`: by the biases, in a graph 'exact'
 )->Tensor:                        # `(b, n, d)`; raises `ValueError` for a `w` of another shape
     "The mean of `v`, weighted by `exp(k + w)` (Zhai et al. 2021, the mean in Eq. 2)."
     n,dtype = k.shape[1],v.dtype
@@ -238,12 +254,17 @@ def full_mean(
     if causal:
         later = torch.ones(n, n, dtype=torch.bool, device=w.device).triu(1)
         w = w.masked_fill(later, -math.inf)
-    top,span = row_span(w)
-    if not causal: return _FullMean.apply(k, v, w, top, span, keep).to(dtype)
-    k,v,keep = (t if t is None else t[:,None] for t in (k, v, keep))  # one group
-    w,top = w[None,None],top[None,None]                               # one group, one block
-    far = torch.zeros_like(top[...,0])
-    return _CausalMean.apply(k, v, w, top, far, span, keep)[:,0].to(dtype)
+    sums = choose_sums(w, sums)
+    def mean(k, v, w):
+        if sums == 'exact': return exact_mean(k, v, w[None], keep)
+        top = row_top(w)
+        if not causal: return _FullMean.apply(k, v, w, top, sums, keep)
+        k,v,kept = (t if t is None else t[:,None] for t in (k, v, keep)) # one group
+        w,top = w[None,None],top[None,None]                              # one group, one block
+        far = torch.zeros_like(top[...,0])
+        return _CausalMean.apply(k, v, w, top, far, sums, kept)[:,0]
+    scale = value_scale(v, keep)
+    return in_scale(mean, scale, k, v, w).to(dtype)
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #5e3e82ec
 def _band_to_blocks(band, left, size, count):
@@ -277,7 +298,7 @@ def _band_sums(k, v, w, top, far, *, keep):
     e = (k - k.amax(dim=-2, keepdim=True).detach()).exp()
     if keep is not None: e = e*keep.to(k)
     x = torch.stack([e*v, e]).unflatten(-2, w.shape[-3:-1])
-    p_before,p_within,p_after = (w - top).exp().split(w.shape[-2], dim=-1)
+    p_before,p_within,p_after = _weights(w, top).split(w.shape[-2], dim=-1)
     y = p_within @ x
     y = y + F.pad(p_before[:,1:] @ x[...,:-1,:,:], (0, 0, 0, 0, 1, 0))
     y = y + F.pad(p_after[:,:-1] @ x[...,1:,:,:], (0, 0, 0, 0, 0, 1))
@@ -286,7 +307,7 @@ def _band_sums(k, v, w, top, far, *, keep):
         earlier = sums.cumsum(dim=-2)[...,:-2,:]
         later = sums.flip(-2).cumsum(dim=-2).flip(-2)[...,2:,:]
         others = F.pad(earlier, (0, 0, 2, 0)) + F.pad(later, (0, 0, 0, 2))
-        y = y + (far - top[...,0]).exp()[...,None]*others[...,None,:]
+        y = y + _weights(far, top[...,0])[...,None]*others[...,None,:]
     total,weight = y.flatten(-3, -2)
     return total/safe_denominator(weight, keep)
 
@@ -295,7 +316,7 @@ def _window_sums(k, v, w, top, *, keep, left, right):
     def windows(t, value=0):
         return F.pad(t, (0, 0, left, right), value=value).unfold(1, left+1+right, 1)
     keys = windows(k, torch.finfo(k.dtype).min)
-    p = (w - top).exp().transpose(0, 1).repeat_interleave(k.shape[-1]//len(w), dim=1)
+    p = _weights(w, top).transpose(0, 1).repeat_interleave(k.shape[-1]//len(w), dim=1)
     e = (keys - keys.amax(dim=-1, keepdim=True).detach()).exp()*p
     if keep is not None: e = e*windows(keep.to(k))
     return (e*windows(v)).sum(dim=-1)/safe_denominator(e.sum(dim=-1), keep)
@@ -308,29 +329,44 @@ def _reachable(band, left, right):
     right = None if right is None else right - cut_right
     return band[...,cut_left:width-cut_right],left - cut_left,right
 
-def _connected_mean(k, v, band, left, right, keep):
+def _band_to_matrix(band, left, right, connect):
+    "The biases of all pairs of tokens, `(groups, n, n)`; minus infinity for those not read."
+    n,width = band.shape[1:]
+    positions = torch.arange(n, device=band.device)
+    offset = positions - positions[:,None]
+    entries = band.gather(2, (offset + left).clamp(0, width-1).expand(len(band), -1, -1))
+    outside = (offset < -left) | (offset > (right or 0))
+    entries = entries.masked_fill(outside, 0 if connect else -math.inf)
+    return entries.masked_fill(offset > 0, -math.inf) if right is None else entries
+
+def _connected_mean(k, v, band, left, right, keep, sums):
     "The mean of `v`, `(b, n, d)`, by `exp(k + w)`: w in the band, `(groups, n, width)`, else 0."
     groups,n,_ = band.shape
     w,far,padding = band_logits(band, left, right)
-    top,span = row_span(torch.cat([w, far[...,None]], dim=-1))
+    rows = torch.cat([w, far[...,None]], dim=-1)
+    sums,top = choose_sums(rows, sums),row_top(rows)
+    if sums == 'exact':
+        return exact_mean(k, v, _band_to_matrix(band, left, right, connect=True), keep)
     def grouped(t, value=0):
         padded = F.pad(t, (0, 0, 0, padding), value=value)
         return padded.unflatten(-1, (groups, -1)).transpose(1, 2)
     if keep is None and padding: keep = torch.ones_like(k[:1,:,:1])
     if keep is not None: keep = F.pad(keep, (0, 0, 0, padding))[:,None]
     k,v = grouped(k, torch.finfo(k.dtype).min),grouped(v)
-    if right is None: mean = _CausalMean.apply(k, v, w, top, far, span, keep)
-    else: mean = run_in_precision(_band_sums, span, k, v, w, top, far, keep=keep)
+    if right is None: mean = _CausalMean.apply(k, v, w, top, far, sums, keep)
+    else: mean = run_sums(sums, _band_sums, k, v, w, top, far, keep=keep)
     return mean.transpose(1, 2).flatten(2)[:,:n]
 
-def _window_mean(k, v, band, left, right, keep):
+def _window_mean(k, v, band, left, right, keep, sums):
     "The mean over the tokens in the window alone."
     n = band.shape[1]
     offsets = torch.arange(-left, right+1, device=k.device)
     other = torch.arange(n, device=k.device)[:,None] + offsets
     w = band.masked_fill((other < 0) | (other >= n), -math.inf)
-    top,span = row_span(w)
-    return run_in_precision(_window_sums, span, k, v, w, top, keep=keep, left=left, right=right)
+    sums = choose_sums(w, sums)
+    if sums == 'exact':
+        return exact_mean(k, v, _band_to_matrix(band, left, right, connect=False), keep)
+    return run_sums(sums, _window_sums, k, v, w, row_top(w), keep=keep, left=left, right=right)
 
 def band_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
@@ -341,6 +377,7 @@ def band_mean(
     *,
     connect:bool=True,            # Read tokens outside the band too, with bias 0
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+    sums:str=None,                # As choose_sums says; `None`: by the biases, in a graph 'exact'
 )->Tensor:                        # `(b, n, d)`; raises `ValueError` for a band of another shape
     "The mean of `v` weighted by `exp(k + w)`, w 0 outside a band (Zhai et al. 2021, Eq. 4)."
     (_,n,d),(groups,rows,width),dtype = v.shape,band.shape,v.dtype
@@ -352,5 +389,8 @@ def band_mean(
         raise ValueError(f"band has {width} biases for a token, but left={left} and right={right} "
                          f"need {expected}")
     band,left,right = _reachable(band, left, right)
-    if connect: return _connected_mean(k, v, band.to(k), left, right, keep).to(dtype)
-    return _window_mean(k, v, band.to(k), left, right or 0, keep).to(dtype)
+    def mean(k, v, band):
+        if connect: return _connected_mean(k, v, band, left, right, keep, sums)
+        return _window_mean(k, v, band, left, right or 0, keep, sums)
+    scale = value_scale(v, keep)
+    return in_scale(mean, scale, k, v, band.to(k)).to(dtype)

@@ -225,17 +225,17 @@ def _check_resized(mixer, x, grid, prefix):
              "resized: the new mixer does not keep the shape of tokens on its grid")
 
 def _is_state(state):
-    "Whether `state` is a NamedTuple of tensors, or a tuple of such states."
+    "Whether `state` is a NamedTuple of tensors and whole numbers, or a tuple of such states."
     if not isinstance(state, tuple): return False
     named = hasattr(state, '_fields')
-    return all(_is_state(part) or (named and isinstance(part, Tensor)) for part in state)
+    return all(_is_state(part) or (named and isinstance(part, Tensor|int)) for part in state)
 
 def _check_step(mixer, x):
-    "One token at a time gives what all tokens at once give; states are NamedTuples of tensors."
+    "One token at a time gives what all tokens at once give; states are NamedTuples."
     state,outputs = mixer.start(len(x)),[]
     for t in range(x.shape[1]):
         _require(_is_state(state), f"step: the state of {t} tokens, {type(state).__name__}, is no "
-                                   "NamedTuple of tensors")
+                                   "NamedTuple of tensors and whole numbers")
         y,state = mixer.step(x[:,t], state)
         outputs.append(y)
     torch.testing.assert_close(torch.stack(outputs, dim=1), mixer(x))

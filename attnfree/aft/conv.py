@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from ..mixer import count_heads
-from ..weighted_mean import prepare_keys_values,row_span,run_in_precision,safe_denominator
-from ..biased_mean import band_mean
-from .variants import _AFT,_Windowed
+from ..weighted_mean import choose_sums,exact_mean,in_scale,prepare_keys_values,row_top
+from ..weighted_mean import run_sums,safe_denominator,value_scale
+from ..biased_mean import band_mean,_weights
+from .variants import _Biased,_Windowed
 
 # %% ../../nbs/mixers/aft/01_conv.ipynb #20663839
 def _outside(size, before, after, like):
@@ -42,17 +43,24 @@ def _by_convolution(ev, e, p, p_far, before, after):
         y = torch.baddbmm(y.flatten(0, 1), columns.expand(b*h, -1, -1), inside).view_as(x)
     return y.split([d, heads], dim=-1)
 
+def _around(h, w, before, after):
+    "What a kernel must be padded by to have an entry for every offset on a grid."
+    return w-1-before[1],w-1-after[1],h-1-before[0],h-1-after[0]
+
+def _to_matrix(kernel, h, w):
+    "A kernel of all offsets, `(heads, 2*h-1, 2*w-1)`, for all pairs of positions."
+    return kernel.unfold(1, h, 1).unfold(2, w, 1).flip(1, 2).reshape(len(kernel), h*w, h*w)
+
 def _by_matmul(ev, e, p, p_far, before, after):
     "The same sums with the kernel written out for all pairs of positions, `(heads, h*w, h*w)`."
     (b,h,w,d),heads = ev.shape,e.shape[-1]
     channels = d//heads
     x = torch.cat([ev.unflatten(-1, (heads, channels)), e[...,None]], dim=-1)
     x = x.permute(3, 1, 2, 0, 4).reshape(heads, h*w, b*(channels + 1))
-    around = (w-1-before[1], w-1-after[1], h-1-before[0], h-1-after[0])
+    around = _around(h, w, before, after)
     table = F.pad(p, around)
     if p_far is not None: table = table + p_far*(1 - F.pad(torch.ones_like(p[:1]), around))
-    matrix = table.unfold(1, h, 1).unfold(2, w, 1).flip(1, 2).reshape(heads, h*w, h*w)
-    y = (matrix @ x).view(heads, h, w, b, channels + 1).permute(3, 1, 2, 0, 4)
+    y = (_to_matrix(table, h, w) @ x).view(heads, h, w, b, channels + 1).permute(3, 1, 2, 0, 4)
     return y[...,:-1].flatten(-2),y[...,-1]
 
 def _over_window(k, v, w, top, *, keep, before, after):
@@ -64,7 +72,7 @@ def _over_window(k, v, w, top, *, keep, before, after):
         return t.unfold(1, sizes[0], 1).unfold(2, sizes[1], 1).flatten(-2)
     keys = windows(k, torch.finfo(k.dtype).min)
     inside = windows(torch.ones_like(k[:1,...,:1]) if keep is None else keep.to(k))
-    e = (keys - keys.amax(dim=-1, keepdim=True).detach()).exp()*(w - top).exp()*inside
+    e = (keys - keys.amax(dim=-1, keepdim=True).detach()).exp()*_weights(w, top)*inside
     values = windows(v).unflatten(3, (len(w), -1))
     weight = safe_denominator(e.sum(dim=-1), keep)
     return ((e[...,None,:]*values).sum(dim=-1)/weight[...,None]).flatten(3)
@@ -73,7 +81,8 @@ def _over_grid(k, v, w, top, *, keep, before, after, outside, matmul):
     "The mean over all tokens; with `outside` some are beyond the window and have bias 0."
     e = (k - k.detach().amax(dim=(1,2), keepdim=True)).exp()
     if keep is not None: e = e*keep.to(e)
-    p,p_far = (w - top[...,None]).exp(),(-top[...,None]).exp() if outside else None
+    top = top[...,None]
+    p,p_far = _weights(w, top),_weights(torch.zeros_like(top), top) if outside else None
     heads = e.shape[-1]
     ev = e.repeat_interleave(v.shape[-1]//heads, dim=-1)*v
     total,weight = (_by_matmul if matmul else _by_convolution)(ev, e, p, p_far, before, after)
@@ -89,6 +98,7 @@ def conv_mean(
     connect:bool=True,            # Read tokens outside the window with bias 0; if not, more memory
     matmul:bool=False,            # With the kernel written out as matrices, not as a convolution
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, h*w)`
+    sums:str=None,                # As choose_sums says; `None`: by the biases, in a graph 'exact'
 )->Tensor:                        # `(b, h*w, d)`
     "The mean of `v`, weighted by `exp(k + w)`, with w by offset (Zhai et al. 2021, as in Eq. 6)."
     (heads,s),dtype = w.shape[:2],v.dtype
@@ -97,22 +107,25 @@ def conv_mean(
                          f"{k.shape[2]} heads of k, which divide the {v.shape[2]} channels of v")
     if k.shape[1] != math.prod(grid):
         raise ValueError(f"k has {k.shape[1]} tokens, but grid={tuple(grid)} has {math.prod(grid)}")
-    prepared = prepare_keys_values(k, v, key_padding_mask)
-    k,v,keep = (t if t is None else t.unflatten(1, grid) for t in prepared)
+    k,v,keep = prepare_keys_values(k, v, key_padding_mask)
     # What of the kernel can meet the grid, before and after the token itself, along each axis:
     before,after = ([min(side, size-1) for size in grid] for side in (s//2, s-1-s//2))
     rows,columns = (slice(s//2-first, s//2+last+1) for first,last in zip(before, after))
-    w = w.to(k)[:,rows,columns]
-    constants,flat = dict(keep=keep, before=before, after=after),w.flatten(1)
-    if not connect:
-        top,span = row_span(flat)
-        mean = run_in_precision(_over_window, span, k, v, flat, top, **constants)
-    else:
-        outside = any(size-1 > min(sides) for size,sides in zip(grid, zip(before, after)))
-        top,span = row_span(F.pad(flat, (0, 1)) if outside else flat)
-        constants |= dict(outside=outside, matmul=matmul)
-        mean = run_in_precision(_over_grid, span, k, v, w, top, **constants)
-    return mean.flatten(1, 2).to(dtype)
+    sides = dict(before=before, after=after)
+    outside = connect and any(size-1 > min(ends) for size,ends in zip(grid, zip(before, after)))
+    def mean(k, v, w):
+        flat = w.flatten(1)
+        biases = F.pad(flat, (0, 1)) if outside else flat
+        way,top = choose_sums(biases, sums),row_top(biases)
+        if way == 'exact':
+            padded = F.pad(w, _around(*grid, **sides), value=0 if connect else -math.inf)
+            return exact_mean(k, v, _to_matrix(padded, *grid), keep)
+        k,v,kept = (t if t is None else t.unflatten(1, grid) for t in (k, v, keep))
+        if not connect: y = run_sums(way, _over_window, k, v, flat, top, keep=kept, **sides)
+        else: y = run_sums(way, _over_grid, k, v, w, top, keep=kept, outside=outside, matmul=matmul,
+                           **sides)
+        return y.flatten(1, 2)
+    return in_scale(mean, value_scale(v, keep), k, v, w.to(k)[:,rows,columns]).to(dtype)
 
 # %% ../../nbs/mixers/aft/01_conv.ipynb #1a0b142f
 def kernel_entropy_loss(
@@ -122,7 +135,7 @@ def kernel_entropy_loss(
     w = w.flatten(1)
     return -(w.softmax(dim=1)*w.log_softmax(dim=1)).sum()
 
-class AFTConv(_Windowed, _AFT):
+class AFTConv(_Windowed, _Biased):
     "AFT with one kernel of position biases for each head (Zhai et al. 2021, Eqs. 6 and 8)."
     weights_by,weights_label,penalty_name = 'offset','exp(w) − 1','entropy'
 
@@ -177,11 +190,13 @@ class AFTConv(_Windowed, _AFT):
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
     )->Tensor:                        # `(b, n, d)`
         "What the gate is applied to."
-        options = dict(connect=self.connect, key_padding_mask=key_padding_mask)
+        w = self.biases()
+        options = dict(connect=self.connect, key_padding_mask=key_padding_mask,
+                       sums=self.known_sums(self._rows(w)))
         if len(self.grid) == 2:
             matmul = self.form == 'matrix product'
-            return conv_mean(k, v, self.biases(), self.grid, matmul=matmul, **options)
-        band = self.biases()[:,None].expand(-1, k.shape[1], -1)
+            return conv_mean(k, v, w, self.grid, matmul=matmul, **options)
+        band = w[:,None].expand(-1, k.shape[1], -1)
         k = k.repeat_interleave(v.shape[-1]//self.heads, dim=-1)
         right = None if self.causal else self.window - 1 - self.window//2
         return band_mean(k, v, band, self._left(), right, **options)
@@ -193,7 +208,15 @@ class AFTConv(_Windowed, _AFT):
 
     def _left(self): return self.window - 1 if self.causal else self.window//2
 
-    def _row(self, position, near): return self.biases()[:,-near:]
+    def _row(self, position): return self.biases()
+
+    def bias_rows(self)->Tensor: # `(heads, s*s)`, in 1d `(heads, s)`, and one more
+        "The biases whose span within a row decides about the way to sum."
+        return self._rows(AFTConv.biases(self))
+
+    def _rows(self, w):
+        "All biases of a head and, where tokens outside of the window are read, theirs."
+        return F.pad(w.flatten(1), (0, 1)) if self.connect else w.flatten(1)
 
     def spatial_weights(self)->Tensor: # `(heads, s, s)`, in 1d `(heads, s)`
         "By how much the position biases change the weights, `exp(w) - 1`."

@@ -9,7 +9,9 @@ __all__ = ['index_mean', 'AFTConvGumbel']
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from ..weighted_mean import prepare_keys_values,row_span,run_in_precision,safe_denominator
+from ..weighted_mean import choose_sums,exact_mean,in_scale,prepare_keys_values,readable
+from ..weighted_mean import row_top,run_sums,safe_denominator,value_scale
+from ..biased_mean import _weights
 from .conv import AFTConv
 
 # %% ../../nbs/mixers/aft/02_sparse.ipynb #440ac1f7
@@ -37,6 +39,28 @@ def _targets(offset, grid):
     inside = ((target >= 0) & (target < sizes)).all(dim=-1)
     return torch.where(inside, target[...,0]*grid[1] + target[...,1], 0),inside
 
+def _to_matrix(bias, index, inside):
+    "The bias of each head at its offset from every token, `(heads, h*w, h*w)`, elsewhere 0."
+    values = torch.where(inside, bias, 0).T[...,None]
+    matrix = values.new_zeros(len(bias), len(index), len(index))
+    return matrix.scatter(2, index.T[...,None], values)
+
+def _mean_by_index(k, v, logits, top, *, keep, index, inside, grid, lowers):
+    "The mean, with the sums over all tokens, or over all others where a bias lowers a weight."
+    heads = len(logits)
+    e = (k - k.detach().amax(dim=1, keepdim=True)).exp()
+    if keep is not None: e = e*keep.to(e)
+    p,p_far = (_weights(logits, top)[:,i,None] for i in range(2)) # (heads, 1)
+    def weighted_sum(t):
+        chosen = _look_up(t, index, inside)
+        total = t.unflatten(2, (heads, -1)).sum(dim=1, keepdim=True)*p_far
+        raised = total + chosen*(p - p_far)
+        if not lowers: return raised
+        others = _look_up(_sum_of_others(t.unflatten(1, grid)).flatten(1, 2), index, inside)
+        return torch.where((p < p_far) & inside[...,None], others*p_far + chosen*p, raised)
+    ev = e.repeat_interleave(v.shape[-1]//heads, dim=-1)*v
+    return (weighted_sum(ev)/safe_denominator(weighted_sum(e), keep)).flatten(-2)
+
 def index_mean(
     k:Tensor,                     # Keys, `(b, h*w, heads)`
     v:Tensor,                     # Values, `(b, h*w, d)`
@@ -45,32 +69,26 @@ def index_mean(
     grid:tuple[int,int],          # Token grid, `(h, w)`
     *,
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, h*w)`
+    sums:str=None,                # As choose_sums says; `None`: by the biases, in a graph 'exact'
+    lowers:bool=None,             # Whether a bias may be below 0; `None`: look, in a graph yes
 )->Tensor:                        # `(b, h*w, d)`
     "AFT-conv's mean for kernels of one entry, by lookup (Zhai et al. 2021, section 8)."
-    heads,dtype = len(bias),v.dtype
+    dtype = v.dtype
     k,v,keep = prepare_keys_values(k, v, key_padding_mask)
-    logits = F.pad(bias.to(k)[:,None], (0, 1)) # of the offset and of all others
-    top,span = row_span(logits)
     index,inside = _targets(offset, grid)
-    lowers = torch.compiler.is_compiling() or bias.is_meta or bool((bias < 0).any())
-    def mean(k, v, logits, top):
-        e = (k - k.detach().amax(dim=1, keepdim=True)).exp()
-        if keep is not None: e = e*keep.to(e)
-        p,p_far = ((logits - top).exp()[:,i,None] for i in range(2)) # (heads, 1)
-        def weighted_sum(t):
-            chosen = _look_up(t, index, inside)
-            total = t.unflatten(2, (heads, -1)).sum(dim=1, keepdim=True)*p_far
-            raised = total + chosen*(p - p_far)
-            if not lowers: return raised
-            others = _look_up(_sum_of_others(t.unflatten(1, grid)).flatten(1, 2), index, inside)
-            return torch.where((p < p_far) & inside[...,None], others*p_far + chosen*p, raised)
-        ev = e.repeat_interleave(v.shape[-1]//heads, dim=-1)*v
-        return (weighted_sum(ev)/safe_denominator(weighted_sum(e), keep)).flatten(-2)
-    return run_in_precision(mean, span, k, v, logits, top).to(dtype)
+    if lowers is None: lowers = not readable(bias) or bool((bias < 0).any())
+    def mean(k, v, bias):
+        logits = F.pad(bias[:,None], (0, 1)) # of the offset and of all others
+        way = choose_sums(logits, sums)
+        if way == 'exact': return exact_mean(k, v, _to_matrix(bias, index, inside), keep)
+        return run_sums(way, _mean_by_index, k, v, logits, row_top(logits), keep=keep, index=index,
+                        inside=inside, grid=grid, lowers=lowers)
+    return in_scale(mean, value_scale(v, keep), k, v, bias.to(k)).to(dtype)
 
 class AFTConvGumbel(AFTConv):
     "AFT-conv with one offset per head, sampled in training (Zhai et al. 2021, Eq. 10)."
     temperature = 0.5  # of the Gumbel-softmax samples, as in the paper
+    lowers = True      # whether the largest bias of a head may be below 0
 
     def biases(self)->Tensor: # `(heads, s, s)`; in training the kernel times a sample
         "The position biases by offset, the largest of each head alone."
@@ -96,4 +114,12 @@ class AFTConvGumbel(AFTConv):
         if self.training or len(self.grid) == 1 or not self.connect:
             return super().mean(k, v, key_padding_mask)
         bias,offset = self.largest_bias()
-        return index_mean(k, v, bias, offset, self.grid, key_padding_mask=key_padding_mask)
+        sums = self.known_sums(F.pad(bias[:,None], (0, 1)))
+        return index_mean(k, v, bias, offset, self.grid, key_padding_mask=key_padding_mask,
+                          sums=sums, lowers=self.lowers if bias.is_cuda else None)
+
+    def update_sums(self)->None:
+        "Look at the biases, unless these have no numbers."
+        super().update_sums()
+        with torch.no_grad(): lowest = AFTConv.biases(self).flatten(1).amax(dim=1).min()
+        self.lowers = not readable(lowest) or bool(lowest < 0)

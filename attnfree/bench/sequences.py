@@ -49,6 +49,7 @@ def state_at(
     def filled(part):
         if hasattr(part, '_fields'): return type(part)(*map(filled, part))
         if isinstance(part, tuple): return tuple(map(filled, part))
+        if isinstance(part, int): return position
         if not part.is_floating_point(): return torch.full_like(part, position)
         if part.ndim != 4: return torch.rand_like(part)
         # a cache of keys or values, (b, heads, n, c)

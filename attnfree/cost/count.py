@@ -207,7 +207,8 @@ def _operator_case(n, dim, batch, codes):
     attention = timed(partial(_attention, causal=causal))
     return {'attention': attention} | {code: timed(*parts) for code,parts in codes.items()}
 
-def _aft_full(q, k, v, w, causal=False): return q.sigmoid()*full_mean(k, v, w, causal=causal)
+def _aft_full(q, k, v, w, causal=False):
+    return q.sigmoid()*full_mean(k, v, w, causal=causal, sums='fast')
 
 def _aft_broadcast(q, k, v, w):
     "AFT-full with the formula as printed."

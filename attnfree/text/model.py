@@ -17,11 +17,12 @@ from timm.layers import trunc_normal_
 from torch import nn,Tensor
 from ..backbone import Backbone,Readout,init_linear
 from ..mixer import count_tokens
+from ..weighted_mean import readable
 
 # %% ../../nbs/text/03_model.ipynb #fe644af8
 def _in_range(name, ids, size, instead='use its own tokenizer, or build it for another size'):
     "`ids`; raises `ValueError` where one of them is not a row of a table of `size` rows."
-    if torch.compiler.is_compiling() or ids.is_meta or not ids.numel(): return ids
+    if ids.device.type != 'cpu' or not readable(ids) or not ids.numel(): return ids
     low,high = (end.item() for end in ids.aminmax())
     if low < 0 or high >= size:
         raise ValueError(f"{name} holds {low if low < 0 else high}, "
@@ -64,13 +65,14 @@ class TokenEmbedding(nn.Module):
     def forward(self,
         ids:Tensor,           # Token ids, `(b, n)`, at most as many as the model was built for
         segments:Tensor=None, # Segment of each, `(b, n)`; `None`: all of the first
-        first:int=0,          # Position of the first of them, for texts that come piece by piece
+        first:int|Tensor=0,   # Position of the first of them, a number or `(1,)`
     )->Tensor:                # Tokens, `(b, n, d)`
         "Look up and add; raises `ValueError` for what the tables do not have."
         n = first + ids.shape[1]
-        if n > self.grid[0]:
-            raise ValueError(f"ids has {n} tokens, but the model was built for {self.grid[0]}: "
-                             f"shorten the text, or call set_input_size({n})")
+        known = isinstance(n, int) or n.device.type == 'cpu' and readable(n)
+        if known and n > self.grid[0]:
+            raise ValueError(f"ids has {int(n)} tokens, but the model was built for "
+                             f"{self.grid[0]}: shorten the text, or call set_input_size({int(n)})")
         if segments is not None and self.segments is None:
             raise ValueError("segments were given to a model without them: "
                              "build it with segments=2")
@@ -78,7 +80,8 @@ class TokenEmbedding(nn.Module):
         if segments is not None:
             x = x + self.segments(_in_range('segments', segments, self.segments.num_embeddings))
         elif self.segments is not None: x = x + self.segments.weight[0]
-        if self.positions is not None: x = x + self.positions.weight[first:n]
+        if self.positions is not None:
+            x = x + self.positions(first + torch.arange(ids.shape[1], device=ids.device))
         return self.drop(self.norm(x))
 
     def resized(self,
@@ -235,7 +238,7 @@ class CausalLM(LanguageModel):
         state:TextState, # What `start` or the step before returned; attention's is used up
     )->tuple:            # Scores of the next token, `(b, vocab_size)`, and the new state
         "Read one token; raises `ValueError` past the last position the model was built for."
-        x_t = self.stem(ids[:,None], first=int(state.seen[0]))[:,0]
+        x_t = self.stem(ids[:,None], first=state.seen[:1])[:,0]
         x_t,blocks = self.body.step(x_t, state.blocks)
         return self.forward_head(x_t),TextState(state.seen+1, blocks)
 

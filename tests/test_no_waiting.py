@@ -1,0 +1,55 @@
+"Forward, backward and generation never ask a tensor for its numbers: a GPU would have to wait."
+from copy import deepcopy
+
+import pytest, torch
+from torch._subclasses import FakeTensorMode
+
+from attnfree.language import create_model as language_model, model_names as text_names
+from attnfree.vision import create_model, model_names as vision_names
+
+
+def to_fake(model, mode, device):
+    "A copy of a network whose parameters and buffers have shapes, a device, and no numbers."
+    model = deepcopy(model)
+    for part in model.modules():
+        for tensors in (part._parameters, part._buffers):
+            for name, t in tensors.items():
+                if t is None: continue
+                with mode: fake = torch.empty(t.shape, dtype=t.dtype, device=device)
+                tensors[name] = torch.nn.Parameter(fake) if tensors is part._parameters else fake
+    return model
+
+
+IMAGES = [name for name in vision_names() if '_micro_' in name]
+SMALL = '_mini_', '_micro_', '_d64'
+WORDS = [name for name in text_names() if any(size in name for size in SMALL)]
+
+
+def device_on_gpu(model, shape, dtype):
+    "The device of what a network makes of inputs on a GPU, none of which is there."
+    mode = FakeTensorMode()
+    model = to_fake(model.eval(), mode, 'cuda')
+    with mode:
+        x = torch.ones(shape, dtype=dtype, device='cuda')
+        if getattr(model.body, 'causal', False): model.step(x[:,0], model.start(len(x)))
+        return model(x).device.type
+
+
+def all_get_gradients(model, shape, dtype):
+    "Whether each parameter of a network gets a gradient, on a processor without numbers."
+    mode = FakeTensorMode()
+    model = to_fake(model.train(), mode, 'cpu')
+    with mode: model(torch.ones(shape, dtype=dtype)).float().logsumexp(dim=-1).mean().backward()
+    return all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize('name', IMAGES)
+def test_images(name):
+    model, x = create_model(name, num_classes=10), ((2, 3, 8, 8), torch.float32)
+    assert device_on_gpu(model, *x) == 'cuda' and all_get_gradients(model, *x)
+
+
+@pytest.mark.parametrize('name', WORDS)
+def test_words(name):
+    model, x = language_model(name), ((2, 32), torch.long)
+    assert device_on_gpu(model, *x) == 'cuda' and all_get_gradients(model, *x)
