@@ -318,8 +318,8 @@ RECIPES['cifar10'] = (
     _SHORT
     | cite('ours: an hour on one core', data='cifar10', model='ff_nano_patch4_32', epochs=12,
            bs=128, warmup_epochs=1)
-    | cite('ours: by results/recipes, on training images held out; AFT-conv likes 4e-3', lr=2e-3)
-    | cite('ours: as where the rate was chosen; not swept', augment=True, ema=0., precision='auto')
+    | cite('ours: by results/recipes, on training images held out; AFT-conv likes 4e-3', lr=2e-3,
+           augment=True, ema=0., precision='auto')
     | cite('DeiT Table 9', wd=0.05, smoothing=0.1))
 RECIPES['cifar10_vit'] = (
     RECIPES['cifar10']
@@ -349,16 +349,15 @@ RECIPES['enwik8'] = (
     _small_sequences
     | cite('ours: AFT 5.2 scaled down', task='lm', data='enwik8', model='lm_aft_local_mini_256',
            size=256, bs=16, steps=1800, warmup_steps=100)
-    | cite('ours: by results/recipes, on validation bytes; attention needs 4e-3', lr=8e-3)
-    | cite('ours: as where the rate was chosen; not swept', precision='auto')
+    | cite('ours: by results/recipes, on validation bytes; attention needs 4e-3', lr=8e-3,
+           precision='auto')
     | cite('ours: windows from anywhere', augment=True))
 RECIPES['digits_pixels'] = (
     _small_sequences
     | cite('ours: a minute on one core', task='pixels', data='digits',
            model='pixels_aft_local_micro_8', bs=16, warmup_epochs=1, threads=1)
     | cite('ours: by results/recipes, on training images held out; gMLP likes drop=0.2, attention '
-           '0', epochs=16, lr=1e-2, drop=0.1)
-    | cite('ours: as where the rate was chosen; not swept', precision='auto'))
+           '0', epochs=16, lr=1e-2, drop=0.1, precision='auto'))
 RECIPES['cifar10_pixels'] = (
     _small_sequences
     | cite('ours: for a GPU; an epoch takes hours on a processor', task='pixels', data='cifar10',
