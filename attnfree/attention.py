@@ -68,13 +68,13 @@ class _Cached(nn.Module):
         last = self.grid[0]
         return self.biases[None,:,None,last-1-n:last]
 
-    def _next(self, seen):
-        "How many tokens were seen, and the most there can be; raises `ValueError` past the last."
+    def _longest(self, seen):
+        "The most tokens there can be; raises `ValueError` if `seen` of them leave no room for one."
         longest = count_tokens(self.grid, self.prefix)
         if seen >= longest:
             raise ValueError(f"token {seen+1} is more than the {longest} that the mixer was built "
                              "for: use resized(grid)")
-        return seen,longest
+        return longest
 
     def no_weight_decay(self)->set[str]: # Names as in `named_parameters`
         "The relative biases, where there are any."
@@ -158,7 +158,7 @@ class Attention(_Cached):
         state:AttentionState, # From `start` or the step before; its cache is written in place
     )->tuple:                 # Mixed token, `(b, d)`, and the new state
         "One token of the causal form, in time and memory that grow with the tokens so far."
-        n,longest = self._next(state.seen)
+        n,longest = state.seen,self._longest(state.seen)
         q,k,v = self.qkv(x_t).unflatten(-1, (3, self.heads, -1)).unbind(1)
         keys,values = (_with_room(cache, n, longest) for cache in (state.keys, state.values))
         keys[:,:,n],values[:,:,n] = k,v
@@ -216,7 +216,7 @@ class PositionAttention(_Cached):
         state:PositionState, # From `start` or the step before; its cache is written in place
     )->tuple:                # Mixed token, `(b, d)`, and the new state
         "One token of the causal form, in time and memory that grow with the tokens so far."
-        n,longest = self._next(state.seen)
+        n,longest = state.seen,self._longest(state.seen)
         values = _with_room(state.values, n, longest)
         values[:,:,n] = self.qkv(x_t).unflatten(-1, (self.heads, -1))
         y = self._row(n).softmax(dim=-1) @ values[:,:,:n+1]

@@ -28,7 +28,6 @@ from pathlib import Path
 
 from making import main
 
-MIXERS = ['attention', 'gmlp', 'amlp', 'aft_simple', 'aft_full', 'aft_local', 'aft_conv']
 COMMANDS = {'board': 'python results/board/start.py --groups recall --processes 2'}
 
 

@@ -295,7 +295,7 @@ class AFTFull(_Biased):
 
     def _row_mean(self, keys, values, row):
         "The mean for one row of biases, `(1, n)`."
-        sums = choose_sums(row) if row.device.type == 'cpu' and readable(row) else self.sums
+        sums = self.known_sums(row)
         if sums == 'exact': return exact_mean(keys, values, row[None])[:,0]
         def mean(k, v, w, top):
             e = (k - k.amax(dim=1, keepdim=True)).exp()*(w - top).exp()[...,None]
@@ -374,7 +374,7 @@ class _Windowed:
         "The mean over the window, with biases `row` `(groups, left+1)`, and all before it."
         row = row.to(keys)
         if self.connect: row = F.pad(row, (1, 0)) # the earlier tokens, together, have bias 0
-        sums = choose_sums(row) if row.device.type == 'cpu' and readable(row) else self.sums
+        sums = self.known_sums(row)
         if sums == 'exact': return self._exact_window_mean(keys, values, row, state)
         earlier = state.earlier if self.connect else ()
         return run_sums(sums, self._window_mean, keys, values, row, row_top(row), *earlier)
