@@ -8,7 +8,7 @@ A notebook fails by an error, which is shown, or by taking over a minute of a pr
 others and once more alone: machines are shared, so waiting for a processor does not count, and what
 a neighbour slows down gets a second go. Last line: `notebooks: N passed, M failed`.
 """
-import argparse, contextlib, gc, io, multiprocessing, os, sys
+import argparse, contextlib, io, multiprocessing, os, sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
@@ -29,7 +29,6 @@ def run(path, flags):
     skip = get_config().tst_flags.split()
     compiler = sys.modules.get('torch._dynamo')
     if compiler: compiler.reset()  # what the notebook before has compiled is not this one's
-    gc.collect()  # and the compiler forgets its names only when that is gone
     errors, paths = io.StringIO(), [*sys.path]
     before = processor_seconds()
     with contextlib.redirect_stderr(errors):

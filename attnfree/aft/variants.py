@@ -207,10 +207,12 @@ def update_sums(
     for part in model.modules():
         if isinstance(part, _Biased): part.update_sums()
 
-def _look_after_step(*_):
-    "After a step of any optimiser: all mixers look at their biases."
+def _look_after_step(optimizer, *_):
+    "After a step of any optimiser: the mixers whose parameters it has look at their biases."
     if torch.compiler.is_compiling(): return
+    changed = {id(p) for group in optimizer.param_groups for p in group['params']}
     for mixer in [*_BIASED]:
+        if changed.isdisjoint(map(id, mixer.parameters())): continue
         if mixer.out.weight.is_cuda: mixer._update_without_waiting()
         else: mixer.update_sums()
 
