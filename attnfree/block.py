@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from timm.layers import DropPath,Mlp
+from timm.layers import DropPath,Mlp,register_notrace_module
 from .mixer import count_tokens,resample_tokens
 
 # %% ../nbs/skeleton/02_block.ipynb #5665ad13
@@ -28,6 +28,7 @@ def channel_ff(
     return Mlp(dim, int(dim*ratio), drop=drop)
 
 # %% ../nbs/skeleton/02_block.ipynb #84ce6063
+@register_notrace_module
 class TokenNorm(nn.LayerNorm):
     "Layer norm over the tokens of each channel, with a gain and a bias per token."
     def forward(self,
@@ -125,6 +126,7 @@ class MixerBlock(nn.Module):
         self.norm_mixer = norm('mixer')
         self.short_conv = ShortConv(dim, short_conv) if short_conv else None
         self.mixer = mixer(dim, grid, prefix=prefix, causal=causal)
+        register_notrace_module(type(self.mixer))
         self.norm_ff = None if ff is None else norm('ff')
         self.ff = None if ff is None else ff(dim, grid, prefix=prefix)
         self.drop_path = DropPath(drop_path)
@@ -199,6 +201,7 @@ class MixerBlock(nn.Module):
             if not isinstance(norm, TokenNorm): continue
             norm.normalized_shape = (count_tokens(grid, self.prefix),)
             for name in ('weight', 'bias'):
-                table = resample_tokens(getattr(norm, name), 0, self.grid, grid, self.prefix)
-                setattr(norm, name, nn.Parameter(table))
+                old = getattr(norm, name)
+                table = resample_tokens(old, 0, self.grid, grid, self.prefix)
+                setattr(norm, name, nn.Parameter(table, old.requires_grad))
         return new

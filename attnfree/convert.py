@@ -7,7 +7,7 @@ __all__ = ['SOURCES', 'join_positions', 'convert_state', 'identify', 'read_weigh
            'to_timm', 'from_transformer']
 
 # %% ../nbs/models/04_convert.ipynb #9f27cb16
-import argparse,math,re
+import argparse,math,re,warnings
 from copy import deepcopy
 from pathlib import Path
 
@@ -187,16 +187,11 @@ def _misfits(state, expected):
             misfits['shape'].append(found)
     return {kind: names for kind,names in misfits.items() if names}
 
-def _advice(state, expected, misfits):
-    "Sentences on how to build a model that the weights do fit."
-    advice,classes = '',_classes(state)
-    if classes != _classes(expected):
-        advice += (f" For their {classes} classes build the model with num_classes={classes}; "
-                   "reset_classifier(n) gives it others afterwards.")
-    if 'stem.positions' in ' '.join(misfits.get('shape', [])):
-        advice += (" For another image size build the model with the img_size of the weights, "
-                   "then call set_input_size(img_size).")
-    return advice
+def _advice(misfits):
+    "A sentence on how to build a model that the weights do fit."
+    if 'stem.positions' not in ' '.join(misfits.get('shape', [])): return ''
+    return (" For another image size build the model with the img_size of the weights, "
+            "then call set_input_size(img_size).")
 
 def _load(model, state, given, complaint='the weights do not fit the model'):
     "Load weights under the model's own names, all or nothing; raises `ValueError` for misfits."
@@ -205,7 +200,7 @@ def _load(model, state, given, complaint='the weights do not fit the model'):
     if not misfits: return model.load_state_dict(state)
     found = '; '.join(f"{kind}: {len(names)} ({', '.join(names[:3])}{', ...'*(len(names) > 3)})"
                       for kind,names in misfits.items())
-    advice = _advice(state, expected, misfits)
+    advice = _advice(misfits)
     raise ValueError(f"{complaint}. {found}. {_seems(given)}{advice}")
 
 def _renamed(state, source=None):
@@ -221,16 +216,25 @@ def load_weights(
     weights:str|Path|dict|nn.Module, # A file, a state dict or a module
     source:str=None,                 # Whose names: a key of SOURCES; `None`: read off the names
 )->Backbone:                         # The same model
-    "Load weights of any known source, all or nothing; raises `ValueError` if they do not fit."
+    "Load weights, all or nothing but a head of other classes; `ValueError` if they do not fit."
     state = _state(weights)
-    _load(model, _renamed(state, source), state)
+    renamed,own = _renamed(state, source),model.state_dict()
+    classes,own_classes = _classes(renamed),_classes(own)
+    if classes != own_classes:
+        def is_head(name): return name.startswith('readout.head.')
+        renamed = {name: value for name,value in renamed.items() if not is_head(name)}
+        renamed |= {name: value for name,value in own.items() if is_head(name)}
+    _load(model, renamed, state)
+    if classes != own_classes:
+        warnings.warn(f"the weights have a head for {classes} classes, the model for "
+                      f"{own_classes}: it keeps its own")
     return model
 
 def from_weights(
     weights:str|Path|dict|nn.Module,  # A file, a state dict or a module
     *,
     img_size:int|tuple[int,int]=None, # Image size of the weights; `None` is the model's own
-    global_pool:str=None,             # 'cls' or 'mean'; `None`: the class token where there is one
+    global_pool:str=None,             # One of POOLS; `None`: the class token where there is one
 )->Backbone:                          # The model with the weights
     "Build the model that the weights are for, and load them; raises `ValueError` if there is none."
     state = _state(weights)
@@ -287,8 +291,8 @@ def from_timm(
     names = SOURCES.get(identify(theirs.state_dict())[0], {}).get('names', {})
     def rename(name): return _rename(name, names, reverse=True)
     patch = theirs.get_submodule((rename('stem.proj') or '').rpartition('.')[0])
-    pool = {'token': 'cls', 'avg': 'mean'}.get(getattr(theirs, 'global_pool', None))
-    ours = from_weights(theirs, img_size=getattr(patch, 'img_size', None), global_pool=pool)
+    ours = from_weights(theirs, img_size=getattr(patch, 'img_size', None),
+                        global_pool=getattr(theirs, 'global_pool', None))
     _settle(ours, theirs, rename, (ours.stem.in_chans, *ours.stem.img_size))
     return ours
 
@@ -310,7 +314,7 @@ def to_timm(
     source = _timm_source(model)
     entry = SOURCES[source]
     complaint = f"name={name!r} is a timm model of other parts than ours"
-    pool = {'cls': 'token', 'mean': 'avg'}[model.readout.pool]
+    pool = {'cls': 'token', 'mean': 'avg'}.get(model.readout.pool, model.readout.pool)
     try:
         theirs = timm.create_model(name, img_size=model.stem.img_size, global_pool=pool,
                                    in_chans=model.stem.in_chans, num_classes=model.num_classes,

@@ -71,9 +71,10 @@ class FeedForwardMixer(nn.Module):
         new = deepcopy(self)
         resample = partial(resample_tokens, old_grid=self.grid, new_grid=grid, prefix=self.prefix)
         new.grid = tuple(grid)
-        new.fc1.weight = nn.Parameter(resample(self.fc1.weight, 1, sums=True))
-        new.fc2.weight = nn.Parameter(resample(self.fc2.weight, 0))
-        new.fc2.bias = nn.Parameter(resample(self.fc2.bias, 0))
+        w1,w2,b2 = self.fc1.weight,self.fc2.weight,self.fc2.bias
+        new.fc1.weight = nn.Parameter(resample(w1, 1, sums=True), w1.requires_grad)
+        new.fc2.weight = nn.Parameter(resample(w2, 0), w2.requires_grad)
+        new.fc2.bias = nn.Parameter(resample(b2, 0), b2.requires_grad)
         new.fc1.in_features = new.fc2.out_features = count_tokens(grid, self.prefix)
         return new
 

@@ -10,7 +10,7 @@ from copy import deepcopy
 
 import torch
 from torch import nn,Tensor
-from timm.layers import resample_abs_pos_embed,to_2tuple,trunc_normal_
+from timm.layers import register_notrace_module,resample_abs_pos_embed,to_2tuple,trunc_normal_
 
 # %% ../nbs/skeleton/00_patch.ipynb #ab39c3bf
 def patch_grid(
@@ -28,6 +28,7 @@ def patch_grid(
     return size[0]//patch[0],size[1]//patch[1]
 
 # %% ../nbs/skeleton/00_patch.ipynb #6ffa77c0
+@register_notrace_module
 class PatchEmbed(nn.Module):
     "Project each patch of an image to a token; optionally with a class token and positions."
     token_vectors = 'class_token','positions' # parameters that are vectors of tokens, or `None`
@@ -77,5 +78,5 @@ class PatchEmbed(nn.Module):
         if self.positions is not None:
             positions = self.positions.detach()
             positions = resample_abs_pos_embed(positions, new.grid, self.grid, self.prefix)
-            new.positions = nn.Parameter(positions.clone())
+            new.positions = nn.Parameter(positions.clone(), self.positions.requires_grad)
         return new

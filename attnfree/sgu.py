@@ -173,14 +173,14 @@ class SpatialGatingUnit(nn.Module):
         new,n = deepcopy(self),count_tokens(grid, self.prefix, self.causal)
         resample = partial(resample_tokens, old_grid=self.grid, new_grid=grid, prefix=self.prefix)
         new.grid = tuple(grid)
-        new.bias = nn.Parameter(resample(self.bias, 1))
+        new.bias = nn.Parameter(resample(self.bias, 1), self.bias.requires_grad)
         if self.toeplitz:
             more = n - self.bias.shape[1]
             weight = F.pad(self.weight.detach(), (more, more))
         else:
             weight = self.weight.tril() if self.causal else self.weight
             weight = resample(resample(weight, 1), 2, sums=True)
-        new.weight = nn.Parameter(weight)
+        new.weight = nn.Parameter(weight, self.weight.requires_grad)
         return new
 
     def spatial_weights(self)->Tensor: # `(heads, n, n)`, prefix first; row t is what token t reads

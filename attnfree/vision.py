@@ -158,7 +158,8 @@ def _stacked(size, mixer, block, shell, *, img_size=None, in_chans=3, num_classe
     mixer = partial(mixer, **size.get('mixer', {}))
     block = partial(MixerBlock, dim, stem.grid, mixer, prefix=stem.prefix, **block)
     body = Stack(block, size['depth'], drop_path_rate)
-    pool = global_pool or ('cls' if shell['class_token'] else 'mean')
+    pool = global_pool
+    if pool is None: pool = 'cls' if shell['class_token'] else 'mean'
     readout = Readout(dim, num_classes, pool, prefix=stem.prefix,
                       pre_logits=shell['pre_logits'], drop=drop_rate)
     return _begun(Backbone(stem, body, readout), size)
@@ -171,7 +172,8 @@ def _pyramid(size, *, img_size=None, in_chans=3, num_classes=1000, global_pool=N
     body = Pyramid(size['dims'], stem.grid, size['depths'], size['keep'],
                    reductions=size['reductions'], residual=size.get('residual', 'grid'),
                    drop_path=drop_path_rate)
-    readout = Readout(body.dim, num_classes, global_pool or 'mean', drop=drop_rate)
+    pool = 'mean' if global_pool is None else global_pool
+    readout = Readout(body.dim, num_classes, pool, drop=drop_rate)
     return _begun(PyramidBackbone(stem, body, readout), size)
 
 def image_family(
@@ -228,7 +230,7 @@ def create_model(
     img_size:int|tuple[int,int]=None, # Height and width in pixels; `None` is the model's own
     in_chans:int=3,                   # Channels of the images
     num_classes:int=1000,             # Number of classes; 0 returns features
-    global_pool:str=None,             # 'cls' or 'mean'; `None`: the class token where there is one
+    global_pool:str=None,             # One of POOLS; `None`: the class token where there is one
     drop_rate:float=0,                # Dropout before the head
     drop_path_rate:float=0,           # Stochastic depth of the last block
 )->Backbone:                          # The network, freshly initialised

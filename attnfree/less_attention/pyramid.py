@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import nn,Tensor
 from torch.utils.checkpoint import checkpoint
-from timm.layers import DropPath,trunc_normal_
+from timm.layers import DropPath,register_notrace_module,trunc_normal_
 from ..backbone import Backbone,init_layers
 from ..block import MixerBlock,channel_ff
 from ..mixer import check_tokens,count_heads,count_tokens,resample_tokens
@@ -72,6 +72,7 @@ class SpatialReductionAttention(nn.Module):
 _MERGES = {'grid': 'b heads (y p x q) (Y r X s) -> b heads (y x) (Y X) (p q r s)',
            'rows': 'b heads (i p q) (j r s) -> b heads i j (p q r s)'}
 
+@register_notrace_module
 class ScoreDownsample(nn.Module):
     "Scores of one stage for the grid of the next (LaViT poster, residual attention downsampling)."
     def __init__(self,
@@ -82,13 +83,18 @@ class ScoreDownsample(nn.Module):
     ):
         super().__init__()
         if way not in _MERGES: raise ValueError(f"way={way!r} must be 'grid' or 'rows'")
-        if any(side % 2 for side in grid):
-            raise ValueError(f"grid={tuple(grid)} cannot be halved: both sides must be even")
-        self.heads,self.new_heads,self.grid,self.way = heads,new_heads,tuple(grid),way
+        self._set(grid)
+        self.heads,self.new_heads,self.way = heads,new_heads,way
         self.depthwise = nn.Parameter(torch.full((heads, 16), 1/16))
         self.depthwise_bias = nn.Parameter(torch.zeros(heads))
         self.pointwise = nn.Parameter(torch.zeros(new_heads, heads))
         self.pointwise_bias = nn.Parameter(torch.zeros(new_heads))
+
+    def _set(self, grid):
+        "The grid that scores come from; raises `ValueError` if it cannot be halved."
+        if any(side % 2 for side in grid):
+            raise ValueError(f"grid={tuple(grid)} cannot be halved: both sides must be even")
+        self.grid = tuple(grid)
 
     def forward(self,
         scores:Tensor|ScoreFactors, # `(b, heads, n, n)`, or as a product; one head counts for all
@@ -107,8 +113,8 @@ class ScoreDownsample(nn.Module):
         grid:tuple[int,int],  # Token grid of the scores that come in
     )->'ScoreDownsample':     # A new module with the same weights
         "The same module for another grid."
-        new = ScoreDownsample(self.heads, self.new_heads, grid, self.way).to(self.depthwise)
-        new.load_state_dict(self.state_dict())
+        new = deepcopy(self)
+        new._set(grid)
         return new
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #f90568aa
@@ -147,7 +153,8 @@ class StageEmbed(nn.Module):
         "The same module for another grid: positions are interpolated."
         new = deepcopy(self)
         new.grid = tuple(grid)
-        new.positions = nn.Parameter(resample_tokens(self.positions, 1, self.grid, grid))
+        positions = resample_tokens(self.positions, 1, self.grid, grid)
+        new.positions = nn.Parameter(positions, self.positions.requires_grad)
         return new
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #6866830d
@@ -163,6 +170,7 @@ class ScoredBlock(nn.Module):
         super().__init__()
         self.dim,self.grid = dim,tuple(grid)
         self.norm_mixer,self.mixer = nn.LayerNorm(dim, eps=1e-6),mixer(dim, grid)
+        register_notrace_module(type(self.mixer))
         self.norm_ff,self.ff = nn.LayerNorm(dim, eps=1e-6),channel_ff(dim)
         self.drop_path = DropPath(drop_path)
 
@@ -225,10 +233,12 @@ class Stage(nn.Module):
         grid:tuple[int,int], # Token grid of the new stage
     )->'Stage':              # A new stage with the learned weights on that grid
         "The same stage for another grid."
-        residual = self.residual
-        if residual is not None: residual = residual.resized((2*grid[0], 2*grid[1]))
-        blocks = [block.resized(grid) for block in self.blocks]
-        return Stage(self.embed.resized(grid), blocks, residual, self.hands_on)
+        new = deepcopy(self)
+        new.embed = self.embed.resized(grid)
+        for i,block in enumerate(self.blocks): new.blocks[i] = block.resized(grid)
+        if self.residual is not None:
+            new.residual = self.residual.resized((2*grid[0], 2*grid[1]))
+        return new
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #374d343d
 class Pyramid(nn.Module):
@@ -329,13 +339,9 @@ class Pyramid(nn.Module):
         return outputs
 
     def forward(self,
-        x:Tensor,                     # Tokens of the stem, `(b, n, d)`
-        key_padding_mask:Tensor=None, # Not possible: images have no padding
-    )->Tensor:                        # Tokens of the last stage after the norm
+        x:Tensor, # Tokens of the stem, `(b, n, d)`
+    )->Tensor:    # Tokens of the last stage after the norm
         "All stages, then the norm."
-        if key_padding_mask is not None:
-            raise ValueError("key_padding_mask was given, but a pyramid merges tokens of images, "
-                             "which have no padding: leave it out")
         return self.norm(self.run(x)[-1])
 
     def resized(self,
@@ -345,8 +351,7 @@ class Pyramid(nn.Module):
         grids = self._grids(grid, len(self.stages))
         new = deepcopy(self)
         new.grid = tuple(grid)
-        stages = [stage.resized(stage_grid) for stage,stage_grid in zip(self.stages, grids)]
-        new.stages = nn.ModuleList(stages)
+        for i,stage in enumerate(self.stages): new.stages[i] = stage.resized(grids[i])
         return new
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #0e06a406

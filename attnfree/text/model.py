@@ -128,7 +128,7 @@ class TextModel(Backbone):
 
     def reset_classifier(self,
         num_classes:int,      # Number of classes of the new head; 0 for none
-        global_pool:str=None, # 'mean' or 'cls'; `None` keeps the current one
+        global_pool:str=None, # One of POOLS; `None` keeps the current one
     )->None:
         "A new, untrained head for a model that has classes; raises `ValueError` for another."
         if not isinstance(self.readout, Readout):

@@ -1,0 +1,86 @@
+"What timm's own tests of models showed, kept for the smallest network of each family."
+import pytest, timm, torch
+from safetensors.torch import save_file
+from timm.layers import create_feature_extractor
+from torch.testing import assert_close
+
+from attnfree.mixer import randomise
+from attnfree.vision import model_names
+
+NAMES = [f'attnfree_{name}' for name in model_names() if '_micro_' in name]
+IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def model(name, **options): return randomise(timm.create_model(name, **options), std=0.1)
+
+
+def modes(network): return {part.training for part in network.modules()}
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_traced_by_fx_it_computes_and_learns_the_same(name):
+    network = model(name, num_classes=5)
+    traced = create_feature_extractor(network, {'readout.head': 'scores'})
+    for mode in (False, True):
+        network.train(mode), traced.train(mode)
+        gradients = []
+        for call in (network, lambda x: traced(x)['scores']):
+            network.zero_grad(), traced.zero_grad()
+            y = call(IMAGES)
+            y.square().sum().backward()
+            owner = network if call is network else traced
+            gradients.append({k: p.grad.clone() for k, p in owner.named_parameters()})
+        assert_close(traced(IMAGES)['scores'], network(IMAGES))
+        assert_close(gradients[1], {k: gradients[0][k] for k in gradients[1]})
+        assert len(gradients[1]) == len(gradients[0])
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_changing_the_head_changes_neither_mode_nor_features(name):
+    network = model(name).eval()
+    features = network.forward_head(network.forward_features(IMAGES), pre_logits=True)
+    network.reset_classifier(0)
+    assert_close(network(IMAGES), features)
+    assert modes(network) == {False}
+    network.reset_classifier(0, '')
+    assert network(IMAGES).shape[:2] == network.forward_features(IMAGES).shape[:2]
+    network.prune_intermediate_layers([0], prune_norm=True)
+    assert modes(network) == {False}
+
+
+@pytest.mark.parametrize('pool', ['avg', 'max', '', 'token'])
+@pytest.mark.parametrize('name', NAMES)
+def test_pools_by_the_names_of_timm(name, pool):
+    if pool == 'token' and not timm.create_model(name).num_prefix_tokens:
+        with pytest.raises(ValueError, match='class token'):
+            timm.create_model(name, global_pool=pool)
+        return
+    network = model(name, global_pool=pool, num_classes=0).eval()
+    tokens = network.forward_features(IMAGES)
+    on_grid = tokens[:,network.num_prefix_tokens:]
+    pooled = {'avg': on_grid.mean(1), 'max': on_grid.amax(1), '': tokens, 'token': tokens[:,0]}
+    assert_close(network(IMAGES), network.readout.pre_logits(pooled[pool]))
+
+
+# the attention-only control attends over channels too: its width is the number of tokens
+@pytest.mark.parametrize('name', [name for name in NAMES if 'attn_only' not in name])
+def test_frozen_stays_frozen_at_another_size(name):
+    network = model(name).requires_grad_(False).eval()
+    network.set_input_size(16)
+    assert not any(p.requires_grad for p in network.parameters())
+    assert modes(network) == {False}
+    network.requires_grad_().set_input_size(8)
+    assert all(p.requires_grad for p in network.parameters())
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_weights_of_other_classes_by_a_file(name, tmp_path):
+    "As `pretrained=True` with a file in the configuration: the head stays new, the rest is read."
+    source, file = model(name, num_classes=7), tmp_path/'weights.safetensors'
+    save_file(source.state_dict(), file)
+    network = timm.create_model(name, pretrained=True, num_classes=3,
+                                pretrained_cfg_overlay=dict(file=str(file), num_classes=7))
+    state, rest = network.state_dict(), source.state_dict()
+    assert network.num_classes == len(state['readout.head.weight']) == 3
+    for key in rest:
+        if not key.startswith('readout.head'): assert_close(state[key], rest[key], rtol=0, atol=0)
