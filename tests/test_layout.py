@@ -37,7 +37,8 @@ PROMISED = {
     'run': 'train draw_run plan_training plan_evaluation plot_prediction plot_runs generate '
            'plot_sweep',
     'evaluate': 'attnfree_eval attnfree_predict attnfree_plot',
-    'generate': 'attnfree_generate', 'sweep': 'attnfree_sweep', 'bench': 'attnfree_bench'}
+    'generate': 'attnfree_generate', 'sweep': 'attnfree_sweep', 'bench': 'attnfree_bench',
+    'hub': 'attnfree_hub'}
 
 
 class Notebook:

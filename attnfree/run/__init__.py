@@ -1,4 +1,4 @@
-"Runs: planned, trained, evaluated, predicted with, compared, continued, swept."
+"Runs: planned, trained, evaluated, predicted with, compared, continued, swept, published."
 from attnfree.run.plan import *
 from attnfree.run.training import *
 from attnfree.run.evaluation import *
@@ -7,3 +7,4 @@ from attnfree.run.comparison import *
 from attnfree.run.generation import *
 from attnfree.run.sweep import *
 from attnfree.run.workers import *
+from attnfree.run.hub import *
