@@ -24,8 +24,8 @@ from fastai.callback.training import GradientAccumulation,GradientClip
 from fastai.data.core import DataLoaders,Datasets
 from fastai.learner import Learner
 from fastcore.foundation import L
-from .callbacks.training import (EMA,Erase,MixupCutMix,Precision,StopOnNaN,
-                                         write_atomically)
+from .callbacks.training import (EMA,Erase,MeanLoss,MixupCutMix,Precision,SmoothLoss,
+                                         StopOnNaN,write_atomically)
 from .callbacks.penalties import Penalty
 from .data.datasets import DATASETS
 from .data.images import image_tensor
@@ -87,9 +87,11 @@ def attnfree_learner(
     if rank_and_world()[1] > 1: pieces.append(ManyProcesses())
     optimiser = partial(GroupedAdamW, betas=settings['betas'], eps=settings['eps'])
     splitter = partial(parameter_groups, layer_decay=settings['layer_decay'])
-    return Learner(dls, model, loss_func=task.loss(settings), metrics=task.metrics(dls),
-                   opt_func=optimiser, lr=settings['lr'], wd=settings['wd'], splitter=splitter,
-                   cbs=L(pieces) + L(cbs), path=path)
+    learn = Learner(dls, model, loss_func=task.loss(settings), metrics=task.metrics(dls),
+                    opt_func=optimiser, lr=settings['lr'], wd=settings['wd'], splitter=splitter,
+                    cbs=L(pieces) + L(cbs), path=path)
+    learn.recorder.loss,learn.recorder.smooth_loss = MeanLoss(),SmoothLoss()
+    return learn
 
 # %% ../nbs/learning/03_learner.ipynb #9dac5f61
 def recipe_schedule(

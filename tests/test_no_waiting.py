@@ -4,6 +4,8 @@ from copy import deepcopy
 import pytest, torch
 from torch._subclasses import FakeTensorMode
 
+from attnfree.callbacks.text import BitsPer, Perplexity
+from attnfree.callbacks.training import LOOK_EVERY, MeanLoss, SmoothLoss, StopOnNaN, TopK
 from attnfree.language import create_model as language_model, model_names as text_names
 from attnfree.vision import create_model, model_names as vision_names
 
@@ -53,3 +55,45 @@ def test_images(name):
 def test_words(name):
     model, x = language_model(name), ((2, 32), torch.long)
     assert device_on_gpu(model, *x) == 'cuda' and all_get_gradients(model, *x)
+
+
+class Step:
+    "What a callback or metric reads of a Learner at a step, with tensors on a GPU without numbers."
+    epoch, n_iter, train_iter, iter = 0, 100, 1, 1
+
+    def __init__(self, scores, targets):
+        self.pred, self.y, self.yb = scores, targets, (targets,)
+        self.loss = scores.float().square().mean()
+
+    def to_detach(self, x, cpu): return x.detach()
+
+
+def test_metrics_and_losses_of_a_step():
+    with FakeTensorMode():
+        scores = torch.ones(2, 7, 5, device='cuda', requires_grad=True)
+        targets = torch.ones(2, 7, dtype=torch.long, device='cuda')
+        step = Step(scores, targets)
+        for metric in (TopK(), TopK(3), Perplexity(), BitsPer(), MeanLoss()):
+            metric.reset()
+            for _ in range(3): metric.accumulate(step)
+            assert metric.total.device.type == 'cuda'
+        smooth, watch = SmoothLoss(), StopOnNaN()
+        smooth.reset()
+        watch.learn, watch.recent, smooth.shown = step, [], 'as at the last look'
+        for _ in range(LOOK_EVERY - 1):
+            smooth.accumulate(step)
+            watch.after_loss()
+        assert smooth.val.device.type == 'cuda' and smooth.value == 'as at the last look'
+        smooth.accumulate(step)
+        assert smooth.value.device.type == 'cpu'
+        with pytest.raises(Exception, match='aten._local_scalar_dense'): watch.after_loss()
+
+
+def test_a_loss_that_was_not_finite_is_named_late():
+    "The losses of 50 steps are read at once: the first that is not finite is the one named."
+    watch, losses = StopOnNaN(), torch.ones(9)
+    losses[4:6] = torch.tensor([torch.inf, torch.nan])
+    watch.learn, watch.recent = Step(torch.ones(1), torch.ones(1)), [*enumerate(losses)]
+    with pytest.raises(FloatingPointError, match='the loss is inf at step 4 '): watch.after_train()
+    watch.recent = [*enumerate(losses[:4])]
+    watch.after_train()

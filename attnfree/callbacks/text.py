@@ -27,14 +27,15 @@ class Perplexity(Metric):
         "Add the losses of one batch; targets are tokens, or -100 where nothing is predicted."
         scores,targets = learn.pred.flatten(0, 1).float(),learn.y.flatten()
         losses = F.cross_entropy(scores, targets, ignore_index=-100, reduction='none')
-        self.total += losses.cpu().double().sum().item()
-        self.count += (targets != -100).sum().item()
+        if losses.device.type == 'mps': losses = losses.cpu() # it has no float64
+        self.total += losses.double().sum()
+        self.count += (targets != -100).sum()
 
     @property
     def value(self):
         "The perplexity, or `None` before anything was predicted."
         if not self.count: return None
-        return math.exp(self.total/self.count/(self.bytes_per_token or 1))
+        return math.exp(float(self.total)/int(self.count)/(self.bytes_per_token or 1))
 
     @property
     def name(self): return 'byte_perplexity' if self.bytes_per_token else 'perplexity'
@@ -49,7 +50,8 @@ class BitsPer(Perplexity):
         self.unit = unit
 
     @property
-    def value(self): return self.total/self.count/math.log(2) if self.count else None
+    def value(self):
+        return float(self.total)/int(self.count)/math.log(2) if self.count else None
     @property
     def name(self): return f'bits_per_{self.unit}'
 
