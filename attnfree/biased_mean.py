@@ -73,6 +73,7 @@ class _Pairs(NamedTuple):
 
 def _levels(n):
     "The pairs of each level for `n` tokens, smallest first; an incomplete pair by itself."
+    n = int(n) # torch.jit.trace has tensors for sizes
     for half in (2**level for level in range((n-1).bit_length())):
         count = n//(2*half)
         paired = 2*half*count
@@ -124,7 +125,7 @@ def _to_block_before(p, batch):
 
 def _from_block_before(products, like):
     "Products for all but the first of `_flat`, without those that came from another sequence."
-    blocks = like.shape[:3].numel() # none of an empty batch
+    blocks = math.prod(like.shape[:3]) # none of an empty batch
     return F.pad(products, (0, 0, 0, 0, 1, 0))[:blocks].view_as(like)[...,1:,:,:]
 
 def _block_steps(before, after):
@@ -184,7 +185,7 @@ def _block_before_backward(x, z, dx, p):
     weights,d_weights = _to_block_before(p, x.shape[1]).mT,0
     for i in range(2):
         z_rows,terms = _flat(z[i])[1:],_flat(x[i])[:-1]
-        products = F.pad(weights @ z_rows, (0, 0, 0, 0, 0, 1))[:x.shape[1:4].numel()]
+        products = F.pad(weights @ z_rows, (0, 0, 0, 0, 0, 1))[:math.prod(x.shape[1:4])]
         products = products.view_as(dx[i])[...,:-1,:,:]
         dx[i][...,:-1,:,:].addcmul_(products, x[1][...,:-1,:,:])
         d_weights = d_weights + z_rows @ terms.mT
@@ -281,7 +282,7 @@ def band_logits(
 )->tuple:        # Biases `(groups, blocks, size, width)`, far `(groups, blocks, size)`, padding
     "Cut a band into blocks; a block meets the one before, itself and, unless causal, the next."
     n,causal = band.shape[1],right is None
-    size = 2**(max(left, right or 0, 1)-1).bit_length()
+    size = 2**int(max(left, right or 0, 1)-1).bit_length()
     padding = -n % size
     w = _band_to_blocks(F.pad(band, (0, 0, 0, padding)), left, size, 2 if causal else 3)
     token = torch.arange(n + padding, device=w.device).view(-1, size, 1)
