@@ -31,12 +31,13 @@ def networks():
     "Name of each network: the smallest of its family."
     from attnfree.language import model_names as words
     from attnfree.vision import model_names as images
-    pictures = [name for name in images() if '_micro_' in name and not name.endswith(('_ar', '_la'))]
+    pictures = [name for name in images()
+                if '_micro_' in name and not name.endswith(('_ar', '_la'))]
     texts = [name for name in words() if name.startswith('mlm_') and name.endswith('_mini_128')]
     return pictures + texts + [name for name in words() if re.fullmatch('pixels_.*_micro_8', name)]
 
 
-def build(name, causal_length=64):
+def build(name):
     "The network, an example of three, and one of one."
     import torch
     from attnfree.learner import load
@@ -92,7 +93,8 @@ def _training(model, batch, within=1e-4):
     said = close(z, y, within)
     largest = max(slope.abs().max() for slope in slopes.values())
     worst = max(((found[name] - slopes[name]).abs().max()/largest).item() for name in slopes)
-    if not worst <= 10*within: raise AssertionError(f'gradients differ by {worst:.1e} of the largest')
+    if not worst <= 10*within:
+        raise AssertionError(f'gradients differ by {worst:.1e} of the largest')
     return f'{said}, gradients {worst:.0e}'
 
 
@@ -233,14 +235,16 @@ def check_vmap(model, batch, one):
         return torch.func.functional_call(model, weights, (x[None],)).float().square().mean()
     each = torch.func.vmap(torch.func.grad(loss), (None, 0))(weights, batch)
     slopes = torch.func.grad(loss)(weights, batch[1])
-    for name in slopes: torch.testing.assert_close(each[name][1], slopes[name], atol=1e-4, rtol=1e-3)
+    for name, slope in slopes.items():
+        torch.testing.assert_close(each[name][1], slope, atol=1e-4, rtol=1e-3)
     return 'gradients of each example'
 
 
 def check_double_backward(model, batch, one):
     import torch
     parameters = [*model.parameters()]
-    slopes = torch.autograd.grad(model(batch).float().square().mean(), parameters, create_graph=True)
+    loss = model(batch).float().square().mean()
+    slopes = torch.autograd.grad(loss, parameters, create_graph=True)
     sum(slope.square().sum() for slope in slopes).backward()
     if not all(p.grad is None or p.grad.isfinite().all() for p in parameters):
         raise AssertionError('some are not finite')
