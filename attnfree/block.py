@@ -126,7 +126,7 @@ class MixerBlock(nn.Module):
         self.norm_mixer = norm('mixer')
         self.short_conv = ShortConv(dim, short_conv) if short_conv else None
         self.mixer = mixer(dim, grid, prefix=prefix, causal=causal)
-        register_notrace_module(type(self.mixer))
+        register_notrace_module(type(self.mixer)) # one node where timm traces by torch.fx
         self.norm_ff = None if ff is None else norm('ff')
         self.ff = None if ff is None else ff(dim, grid, prefix=prefix)
         self.drop_path = DropPath(drop_path)

@@ -219,11 +219,13 @@ class StopOnNaN(Callback):
 
     def _look(self):
         "Read the losses since the last look, all at once."
-        steps,losses = zip(*self.recent) if self.recent else ((), ())
+        if not self.recent: return
+        steps,losses = zip(*self.recent)
         self.recent = []
-        losses = torch.stack(losses).tolist() if losses else ()
-        step,loss = next(((s, l) for s,l in zip(steps, losses) if not math.isfinite(l)), (0, 0))
-        if math.isfinite(loss): return
+        spoilt = [(step, loss) for step,loss in zip(steps, torch.stack(losses).tolist())
+                  if not math.isfinite(loss)]
+        if not spoilt: return
+        step,loss = spoilt[0]
         if hasattr(self.learn, 'lr_finder'): raise CancelFitException() # the search ends here
         if hasattr(self, 'good'): trained_model(self.learn).load_state_dict(self.good)
         raise FloatingPointError(f"the loss is {loss} at step {step} (epoch {self.learn.epoch}); "
