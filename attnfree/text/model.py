@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from timm.layers import trunc_normal_
+from timm.layers import register_notrace_module,trunc_normal_
 from torch import nn,Tensor
 from ..backbone import Backbone,Readout,init_linear
 from ..mixer import count_tokens
@@ -38,6 +38,7 @@ def _check_positions(at, x):
         raise ValueError(f"at must hold positions as int64, `({len(x)}, k)`, not {at!r}")
     _in_range('at', at, x.shape[1], 'name positions of the text')
 
+@register_notrace_module # one node where timm traces by torch.fx
 class TokenEmbedding(nn.Module):
     "Vectors of each token, its segment and optionally its position, added (Devlin et al. 2019)."
     def __init__(self,

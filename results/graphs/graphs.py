@@ -252,11 +252,16 @@ def check_double_backward(model, batch, one):
 
 
 def check_fx(model, batch, one):
-    "timm's feature extraction by torch.fx."
+    "timm's feature extraction by torch.fx; optional inputs, which texts have, it cannot trace."
     import torch
     from timm.layers import create_feature_extractor
+    class OfTokens(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+        def forward(self, x): return self.model.forward_features(x)
     with torch.no_grad():
-        traced = create_feature_extractor(model, {'body.norm': 'tokens'})
+        traced = create_feature_extractor(OfTokens(), {'model.body.norm': 'tokens'})
         return close(traced(one)['tokens'], model.forward_features(one))
 
 
