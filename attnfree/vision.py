@@ -16,6 +16,7 @@ from .backbone import Backbone,Readout,Stack,init_for_width,init_layers
 from .block import MixerBlock
 from .ff import FeedForwardMixer
 from .mixer import check_mixer
+from .names import accept_sources
 from .patch import PatchEmbed
 from .sgu import GatedMLP
 from .families import Family,check_known,family_of,network_names,register
@@ -144,9 +145,9 @@ ANY_SIZE = ['micro_patch2_8', 'nano_patch4_32', 'mini_patch4_32', 'tiny_patch16_
 
 # %% ../nbs/models/01_vision.ipynb #e2ba5e4d
 def _begun(net, size):
-    "The network, its layers initialised as its size says; by itself a stack begins as DeiT."
+    "The network as its size begins (by itself a stack begins as DeiT); it takes timm's names."
     if 'init' in size: init_layers(net, size['init'])
-    return net
+    return accept_sources(net)
 
 def _stacked(size, mixer, block, shell, *, img_size=None, in_chans=3, num_classes=1000,
              global_pool=None, drop_rate=0, drop_path_rate=0):

@@ -1,4 +1,7 @@
 "What timm's own tests of models showed, kept for the smallest network of each family."
+import pickle
+from copy import deepcopy
+
 import pytest, timm, torch
 from safetensors.torch import save_file
 from timm.layers import create_feature_extractor
@@ -84,3 +87,19 @@ def test_weights_of_other_classes_by_a_file(name, tmp_path):
     assert network.num_classes == len(state['readout.head.weight']) == 3
     for key in rest:
         if not key.startswith('readout.head'): assert_close(state[key], rest[key], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('theirs, ours, ending', [
+    ('vit_tiny_patch16_224', 'vit_tiny_patch16_224', 'safetensors'),
+    ('gmlp_s16_224', 'gmlp_s16_224_gap', 'pth')])
+def test_a_file_of_timm_is_a_checkpoint_path(theirs, ours, ending, tmp_path):
+    reference = randomise(timm.create_model(theirs, num_classes=5), std=0.05).eval()
+    file = tmp_path/f'model.{ending}'
+    if ending == 'pth': torch.save({'state_dict': reference.state_dict(), 'epoch': 3}, file)
+    else: save_file(reference.state_dict(), file)
+    network = timm.create_model(f'attnfree_{ours}', num_classes=5, checkpoint_path=str(file)).eval()
+    image = torch.randn(1, 3, 224, 224)
+    with torch.no_grad(): assert_close(network(image), reference(image), atol=1e-4, rtol=1e-4)
+    again = pickle.loads(pickle.dumps(deepcopy(network)))
+    again.load_state_dict(reference.state_dict())
+    with torch.no_grad(): assert_close(again(image), network(image))
