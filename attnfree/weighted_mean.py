@@ -73,6 +73,8 @@ def choose_sums(
     if sums is not None:
         raise ValueError(f"sums={sums!r} must be {', '.join(map(repr, LIMITS))}, 'exact' or None")
     if not readable(w): return 'exact'
+    lowest,highest = w.detach().aminmax()
+    if highest - lowest <= LIMITS['fast']: return 'fast' # in every row, if anywhere
     return sums_for_span(largest_span(w).item(), w.device.type)
 
 def row_top(
@@ -143,8 +145,9 @@ def value_scale(
 )->Tensor:       # `(b, 1, d)`
     "Powers of two near the square root of the size of the first value that is not 0; otherwise 1."
     first = v.detach() if keep is not None else v.detach()[:,:8]
-    size = first.gather(1, (first != 0).int().argmax(dim=1, keepdim=True)).abs()
-    exponent = torch.where((size > 0) & size.isfinite(), (size.log2()/2).round(), 0)
+    others = (first != 0).cumsum(dim=1) != 1 # all but it and zeros after it
+    size = first.abs().masked_fill(others, 0).sum(dim=1, keepdim=True)
+    exponent = (size.log2()/2).round().nan_to_num(0, 0, 0) # 0 for 0, infinity and NaN
     return exponent.exp2()
 
 def _require_first_order():
@@ -193,6 +196,7 @@ def in_scale(
     *biases:Tensor, # What else is learned
 )->Tensor:          # What `mean` returns for these values
     "A mean of values of any size, by `mean` of moderate ones."
+    if not torch.is_grad_enabled(): return mean(k, v*scale.reciprocal(), *biases)*scale
     share,factor = None,scale
     if biases: # their gradients are sums over all sequences and channels
         factor = F.pad(scale.flatten(), (0, 1)).amax(dim=0) # also of no sequence
