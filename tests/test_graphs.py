@@ -1,9 +1,50 @@
-"Sequences as graphs: exported for any batch, and traced, they compute what the network does."
+"""Networks as graphs: exported, compiled, traced and transformed they compute what they do.
+
+`results/graphs/graphs.py` tries all families in every way; here are some of each kind, and the rows
+of its table must say what is found.
+"""
+import csv, sys
+from pathlib import Path
+
 import pytest, torch
 from torch.testing import assert_close
 
 from attnfree.language import create_model
 from attnfree.mixer import randomise
+
+FOLDER = Path(__file__).parent.parent/'results'/'graphs'
+sys.path.insert(0, str(FOLDER))
+import graphs
+
+QUICK = ['eager', 'export', 'onnx', 'onnx_float16', 'jit_trace', 'functional_call', 'vmap',
+         'double_backward', 'fx']
+SLOW = ['inductor_training', 'inductor_checkpointing', 'inductor_dynamic']
+NETWORKS = ['aft_conv_micro_patch2_8', 'lavit_micro_8', 'pixels_aft_full_micro_8',
+            'less_attention_swin']
+CASES = [(network, check) for network in NETWORKS for check in QUICK]
+CASES += [(NETWORKS[0], check) for check in SLOW] + [(NETWORKS[2], SLOW[0])]
+
+
+def rows():
+    with open(FOLDER/'graphs.csv', newline='') as lines:
+        return {(row['network'], row['check']): row for row in csv.DictReader(lines)}
+
+
+@pytest.mark.parametrize('network, check', CASES)
+def test_the_table_says_what_is_found(network, check):
+    row = rows()[network, check]
+    torch.compiler.reset()
+    try: graphs.CHECKS[check](*graphs.build(network))
+    except Exception as error:
+        assert row['works'] == 'False', error
+        assert row['note'].startswith(type(error).__name__)
+    else: assert row['works'] == 'True', row['note']
+
+
+def test_the_table_is_whole():
+    found, names = rows(), graphs.networks()
+    assert set(found) == {(network, check) for network in names for check in graphs.CHECKS}
+    assert len({row['versions'] for row in found.values()}) == 1
 
 
 @pytest.mark.parametrize('name', ['aft_conv', 'aft_full', 'aft_local', 'gmlp'])

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import nn,Tensor
 from torch.utils.checkpoint import checkpoint
-from timm.layers import to_2tuple
+from timm.layers import register_notrace_module,to_2tuple
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.pvt_v2 import Attention as ReducedAttention,PyramidVisionTransformerV2
 from timm.models.swin_transformer import SwinTransformer,WindowAttention
@@ -49,6 +49,7 @@ class ScoreRelay:
     def __reduce__(self): return ScoreRelay,(self.recompute,)
 
 # %% ../../nbs/mixers/less_attention/02_plugin.ipynb #6525820e
+@register_notrace_module # one node where timm traces by torch.fx
 class RelayedAttention(nn.Module):
     "Replaces an attention of a timm block; passes its scores to later layers by a ScoreRelay."
     def __init__(self,
@@ -102,6 +103,7 @@ class RelayedAttention(nn.Module):
         return new
 
 # %% ../../nbs/mixers/less_attention/02_plugin.ipynb #422a0297
+@register_notrace_module
 class RelayedWindowAttention(RelayedAttention):
     "For Swin's windows: biases by offset belong to the scores, the mask of shifted windows not."
     def _added(self):
@@ -116,7 +118,7 @@ class RelayedWindowAttention(RelayedAttention):
         mask:Tensor=None, # What separates tokens in a shifted window, `(windows, n, n)`
     )->Tensor:            # Tokens, `(b*windows, n, d)`
         "Mix `x` over the tokens of each window."
-        if mask is not None: mask = mask.repeat(len(x)//len(mask), 1, 1)[:,None]
+        if mask is not None: mask = mask.repeat(x.shape[0]//mask.shape[0], 1, 1)[:,None]
         added = self._added()
         return self._attend(x, mask=mask, **({} if added is None else dict(added=added)))
 

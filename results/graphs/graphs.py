@@ -1,6 +1,6 @@
 """What becomes of each family as a graph: the table behind nbs/results/08_graphs.ipynb.
 
-    python results/graphs/graphs.py                    # all, about an hour and a half of two cores
+    python results/graphs/graphs.py                    # all, about an hour and a half of one core
     python results/graphs/graphs.py --only gmlp lavit  # names that contain one of these
     python results/graphs/graphs.py --check onnx       # some checks, anew
 
@@ -34,7 +34,27 @@ def networks():
     pictures = [name for name in images()
                 if '_micro_' in name and not name.endswith(('_ar', '_la'))]
     texts = [name for name in words() if name.startswith('mlm_') and name.endswith('_mini_128')]
-    return pictures + texts + [name for name in words() if re.fullmatch('pixels_.*_micro_8', name)]
+    sequences = [name for name in words() if re.fullmatch('pixels_.*_micro_8', name)]
+    return pictures + texts + sequences + [*CONVERTED]
+
+
+CONVERTED = { # networks of timm's with less attention: name there, small sizes, layers that attend
+    'less_attention_deit': ('deit_tiny_patch16_224', 2, dict(
+        img_size=32, patch_size=8, embed_dim=32, depth=4, num_heads=2)),
+    'less_attention_pvt': ('pvt_v2_b0', (None, None, None, 1), dict(
+        depths=(1, 1, 1, 3), embed_dims=(8, 16, 32, 64), num_heads=(1, 2, 4, 4))),
+    'less_attention_swin': ('swin_tiny_patch4_window7_224', (2, 2), dict(
+        img_size=32, window_size=2, embed_dim=16, depths=(2, 4), num_heads=(2, 4)))}
+
+
+def converted(name):
+    "A small network of timm's with less attention, and the size of its images."
+    import timm
+    from attnfree.less_attention.plugin import with_less_attention
+    original, keep, arguments = CONVERTED[name]
+    network = timm.create_model(original, num_classes=10, **arguments)
+    if 'img_size' in arguments: return with_less_attention(network, keep), arguments['img_size']
+    return with_less_attention(network, keep, img_size=64), 64
 
 
 def build(name):
@@ -44,6 +64,9 @@ def build(name):
     from attnfree.mixer import randomise
     from attnfree.language import create_model as language_model
     torch.manual_seed(0)
+    if name in CONVERTED:
+        model, size = converted(name)
+        return randomise(model, std=0.1).eval(), *(torch.randn(b, 3, size, size) for b in (3, 1))
     kept = HERE.parent/'board'/'weights'/'digits'
     found = [*kept.glob(f'model={name}*')]
     if found: return load(found[0])[0].eval(), torch.randn(3, 1, 8, 8), torch.randn(1, 1, 8, 8)
@@ -188,7 +211,7 @@ def _accuracy(call):
 def _before_and_after(model, call, batch, one):
     import torch
     with torch.no_grad():
-        if batch.is_floating_point():
+        if batch.shape[1:] == (1, 8, 8): # digits
             before, after = _accuracy(model), _accuracy(call)
             if after < before - 5: raise AssertionError(f'digits {before:.1f} % -> {after:.1f} %')
             return f'digits {before:.1f} % -> {after:.1f} %'
@@ -206,7 +229,8 @@ def check_int8_torchao(model, batch, one):
 
 def check_int8_onnxruntime(model, batch, one):
     from onnxruntime.quantization import quantize_dynamic
-    with tempfile.TemporaryDirectory() as folder:
+    import torch
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         quantize_dynamic(onnx_file(model, batch, folder), f'{folder}/int8.onnx',
                          op_types_to_quantize=['MatMul', 'Gemm'])
         return _before_and_after(model, lambda x: by_onnxruntime(f'{folder}/int8.onnx', x), batch,
@@ -261,7 +285,9 @@ def check_fx(model, batch, one):
             self.model = model
         def forward(self, x): return self.model.forward_features(x)
     with torch.no_grad():
-        traced = create_feature_extractor(OfTokens(), {'model.body.norm': 'tokens'})
+        parts, last = dict(model.named_modules()), ('body.norm', 'norm', 'stages.3')
+        name = next(name for name in last if name in parts)
+        traced = create_feature_extractor(OfTokens().eval(), {f'model.{name}': 'tokens'})
         return close(traced(one)['tokens'], model.forward_features(one))
 
 
@@ -283,7 +309,8 @@ def run(network, check, answers):
 
 def answer(network, check):
     "Whether it works, a note, and the seconds; by a process of its own."
-    context = multiprocessing.get_context('spawn')
+    context = multiprocessing.get_context('forkserver')
+    context.set_forkserver_preload(['attnfree.learner', 'attnfree.language', 'attnfree.vision'])
     answers = context.Queue()
     process = context.Process(target=run, args=(network, check, answers))
     process.start()
