@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from .mixer import check_tokens,count_heads,count_tokens,toeplitz_matrix
+from .sequences import append_tokens,count_seen,piece_positions,read_piece,step_as_piece
 
 # %% ../nbs/mixers/00_attention.ipynb #11030464
 def visible_tokens(
@@ -68,13 +69,36 @@ class _Cached(nn.Module):
         last = self.grid[0]
         return self.biases[None,:,None,last-1-n:last]
 
-    def _longest(self, seen):
-        "The most tokens there can be; raises `ValueError` if `seen` of them leave no room for one."
+    def _rows(self, at, n):
+        "Biases of tokens at positions `at` `(b or 1, m)` for the first n, `(b or 1, heads, m, n)`."
+        offset = torch.arange(n, device=at.device) - at[...,None] + self.grid[0] - 1
+        return self.biases[:,offset.clamp(min=0)].movedim(0, 1)
+
+    def prefill(self,
+        x:Tensor,                     # Tokens, `(b, n, d)`, at least one
+        state:tuple=None,             # What was returned for the tokens before; `None`: no tokens
+        key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
+    )->tuple:                         # Mixed tokens, `(b, n, d)`, and the new state
+        "A piece of the causal form; the same as `step` for each of its tokens."
+        return read_piece(self, x, state, key_padding_mask)
+
+    def _add(self, cache, seen, new):
+        "A cache, `(b, heads, room, c)`, with new tokens `(b, heads, n, c)`; it is left as it was."
+        cache,new = cache.transpose(1, 2),new.transpose(1, 2)
         longest = count_tokens(self.grid, self.prefix)
-        if seen >= longest:
-            raise ValueError(f"token {seen+1} is more than the {longest} that the mixer was built "
-                             "for: use resized(grid)")
-        return longest
+        return append_tokens(cache, seen, new)[:,:longest].transpose(1, 2)
+
+    def _places(self, seen, n, lengths, device):
+        "How many tokens there will be, and the positions of the new ones, `(1 or b, n)`."
+        longest = count_tokens(self.grid, self.prefix)
+        after = count_seen(seen, n, lengths, longest)
+        return after,piece_positions(seen, n, device).clamp(max=longest-1)
+
+    def _steps_in_place(self, state, key_padding_mask):
+        "Whether a step may write into the cache: all rows take a token, and no gradient is asked."
+        return key_padding_mask is None and isinstance(state.seen, int) and \
+            not torch.is_grad_enabled()
+
 
     def no_weight_decay(self)->set[str]: # Names as in `named_parameters`
         "The relative biases, where there are any."
@@ -96,9 +120,9 @@ class _Cached(nn.Module):
 # %% ../nbs/mixers/00_attention.ipynb #49eb0ceb
 class AttentionState(NamedTuple):
     "The cache of a causal Attention, with room for more tokens; `step` writes into it."
-    seen:int      # Tokens so far
-    keys:Tensor   # `(b, heads, room, c)`
-    values:Tensor # `(b, heads, room, c)`
+    seen:int|Tensor # Tokens so far, for all rows or for each, `(b,)`
+    keys:Tensor     # `(b, heads, room, c)`
+    values:Tensor   # `(b, heads, room, c)`
 
 class Attention(_Cached):
     "Multi-head self-attention (Vaswani et al. 2017, Eq. 1; the form of ViT and DeiT)."
@@ -154,11 +178,15 @@ class Attention(_Cached):
         return AttentionState(0, empty, empty.clone())
 
     def step(self,
-        x_t:Tensor,           # One token of each sequence, `(b, d)`
-        state:AttentionState, # From `start` or the step before; its cache is written in place
-    )->tuple:                 # Mixed token, `(b, d)`, and the new state
+        x_t:Tensor,                   # One token of each sequence, `(b, d)`
+        state:AttentionState,         # From `start` or the step before; its cache is used up
+        key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
+    )->tuple:                         # Mixed token, `(b, d)`, and the new state
         "One token of the causal form, in time and memory that grow with the tokens so far."
-        n,longest = state.seen,self._longest(state.seen)
+        if not self._steps_in_place(state, key_padding_mask):
+            return step_as_piece(self, x_t, state, key_padding_mask)
+        n,longest = state.seen,count_tokens(self.grid, self.prefix)
+        count_seen(n, 1, None, longest)
         q,k,v = self.qkv(x_t).unflatten(-1, (3, self.heads, -1)).unbind(1)
         keys,values = (_with_room(cache, n, longest) for cache in (state.keys, state.values))
         keys[:,:,n],values[:,:,n] = k,v
@@ -167,11 +195,24 @@ class Attention(_Cached):
         y = F.scaled_dot_product_attention(q[:,:,None], seen_keys, seen_values, bias)
         return self.out(y[:,:,0].flatten(1)),AttentionState(state.seen+1, keys, values)
 
+    def _piece(self, x, state, lengths):
+        q,k,v = _split_heads(self.qkv(x), self.heads, x.shape[2]//self.heads)
+        seen,at = self._places(state.seen, x.shape[1], lengths, x.device)
+        keys,values = self._add(state.keys, state.seen, k),self._add(state.values, state.seen, v)
+        n = keys.shape[2]
+        mask = (torch.arange(n, device=x.device) <= at[...,None])[:,None]
+        if self.relative: mask = self._rows(at, n).to(v.dtype).masked_fill(~mask, -torch.inf)
+        whole = state.seen == 0 if isinstance(state.seen, int) else False
+        by_kernel = whole and not self.relative
+        y = F.scaled_dot_product_attention(q, keys.to(q), values.to(q), None if by_kernel else mask,
+                                           is_causal=by_kernel)
+        return self.out(y.transpose(1, 2).flatten(2)),AttentionState(seen, keys, values)
+
 # %% ../nbs/mixers/00_attention.ipynb #1bef0ec2
 class PositionState(NamedTuple):
     "The cache of a causal PositionAttention, with room for more tokens; `step` writes into it."
-    seen:int      # Tokens so far
-    values:Tensor # `(b, heads, room, c)`
+    seen:int|Tensor # Tokens so far, for all rows or for each, `(b,)`
+    values:Tensor   # `(b, heads, room, c)`
 
 class PositionAttention(_Cached):
     "Attention by relative biases alone, the same for every input (Liu et al. 2021, Table 3)."
@@ -212,15 +253,28 @@ class PositionAttention(_Cached):
         return PositionState(0, self._empty(batch))
 
     def step(self,
-        x_t:Tensor,          # One token of each sequence, `(b, d)`
-        state:PositionState, # From `start` or the step before; its cache is written in place
-    )->tuple:                # Mixed token, `(b, d)`, and the new state
+        x_t:Tensor,                   # One token of each sequence, `(b, d)`
+        state:PositionState,          # From `start` or the step before; its cache is used up
+        key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
+    )->tuple:                         # Mixed token, `(b, d)`, and the new state
         "One token of the causal form, in time and memory that grow with the tokens so far."
-        n,longest = state.seen,self._longest(state.seen)
+        if not self._steps_in_place(state, key_padding_mask):
+            return step_as_piece(self, x_t, state, key_padding_mask)
+        n,longest = state.seen,count_tokens(self.grid, self.prefix)
+        count_seen(n, 1, None, longest)
         values = _with_room(state.values, n, longest)
         values[:,:,n] = self.qkv(x_t).unflatten(-1, (self.heads, -1))
         y = self._row(n).softmax(dim=-1) @ values[:,:,:n+1]
         return self.out(y[:,:,0].flatten(1)),PositionState(state.seen+1, values)
+
+    def _piece(self, x, state, lengths):
+        v, = _split_heads(self.qkv(x), self.heads, x.shape[2]//self.heads)
+        seen,at = self._places(state.seen, x.shape[1], lengths, x.device)
+        values = self._add(state.values, state.seen, v)
+        n = values.shape[2]
+        visible = (torch.arange(n, device=x.device) <= at[...,None])[:,None]
+        y = _shares(self._rows(at, n), visible) @ values.to(v)
+        return self.out(y.transpose(1, 2).flatten(2)),PositionState(seen, values)
 
     def spatial_weights(self)->Tensor: # `(heads, n, n)`; row t, what token t reads, sums to 1
         "The weights between tokens."

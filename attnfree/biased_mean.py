@@ -137,15 +137,15 @@ def _read_halves(x, y, gate, p, before, after):
     for pairs in _levels(p.shape[-1]):
         weights = _lower_left(p, pairs).contiguous()
         first,second,gate_second = _halves(x, pairs)[0],_halves(y, pairs)[1],_halves(gate, pairs)[1]
-        for terms,sums in zip(first, second): sums.addcmul_(_product(weights, terms), gate_second)
+        for i in range(2): second[i].addcmul_(_product(weights, first[i]), gate_second)
         _widen(x, gate, before, after, pairs)
 
 def _read_block_before(x, y, gate, p):
     "Add what each row reads of the block before its own."
     weights = _to_block_before(p, x.shape[1])
-    for terms,sums in zip(x, y):
-        products = _from_block_before(weights @ _flat(terms)[:-1], sums)
-        sums[...,1:,:,:].addcmul_(products, gate[...,1:,:,:])
+    for i in range(2): # an exporter cannot follow what is written by way of `for sums in y`
+        products = _from_block_before(weights @ _flat(x[i])[:-1], y[i])
+        y[i][...,1:,:,:].addcmul_(products, gate[...,1:,:,:])
 
 def _read_earlier_blocks(x, y, gate, p_far, steps):
     "Add what rows from the third block on read of the blocks up to the second before their own."
@@ -352,7 +352,8 @@ def _connected_mean(k, v, band, left, right, keep, sums):
         padded = F.pad(t, (0, 0, 0, padding), value=value)
         return padded.unflatten(-1, (groups, -1)).transpose(1, 2)
     if keep is None and padding: keep = torch.ones_like(k[:1,:,:1])
-    if keep is not None: keep = F.pad(keep, (0, 0, 0, padding))[:,None]
+    if keep is not None and keep.shape[-1] > 1: keep = grouped(keep)
+    elif keep is not None: keep = F.pad(keep, (0, 0, 0, padding))[:,None]
     k,v = grouped(k, torch.finfo(k.dtype).min),grouped(v)
     if right is None: mean = _CausalMean.apply(k, v, w, top, far, sums, keep)
     else: mean = run_sums(sums, _band_sums, k, v, w, top, far, keep=keep)
@@ -378,13 +379,14 @@ def band_mean(
     *,
     connect:bool=True,            # Read tokens outside the band too, with bias 0
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+    count:Tensor=None,            # How often each token counts, a constant, `(b, n, 1 or d)`
     sums:str=None,                # As choose_sums says; `None`: by the biases, in a graph 'exact'
 )->Tensor:                        # `(b, n, d)`; raises `ValueError` for a band of another shape
     "The mean of `v` weighted by `exp(k + w)`, w 0 outside a band (Zhai et al. 2021, Eq. 4)."
     (_,n,d),(groups,rows,width),dtype = v.shape,band.shape,v.dtype
     if rows != n: raise ValueError(f"band is for {rows} tokens, but k has {n}")
     if d % groups: raise ValueError(f"band has {groups} groups, which must divide the {d} channels")
-    k,v,keep = prepare_keys_values(k, v, key_padding_mask)
+    k,v,keep = prepare_keys_values(k, v, key_padding_mask, count)
     expected = left + 1 + (right or 0)
     if width != expected:
         raise ValueError(f"band has {width} biases for a token, but left={left} and right={right} "

@@ -240,6 +240,40 @@ def _check_step(mixer, x):
         outputs.append(y)
     torch.testing.assert_close(torch.stack(outputs, dim=1), mixer(x))
 
+def _in_pieces(mixer, x, cuts):
+    "The outputs of a text that is read piece by piece, and the last state."
+    outputs,state = [],None
+    for piece in x.tensor_split(cuts, dim=1):
+        y,state = mixer.prefill(piece, state)
+        outputs.append(y)
+    return torch.cat(outputs, dim=1),state
+
+def _check_prefill(mixer, x, project):
+    "Pieces give what the whole gives, gradients included; a row that waits takes no token."
+    n,tight = x.shape[1],dict(rtol=1e-9, atol=1e-11)
+    x = x.detach().clone().requires_grad_()
+    y = mixer(x)
+    expected = torch.autograd.grad((y*project).sum(), [x, *mixer.parameters()], allow_unused=True)
+    for cuts in ([], [n//2], [1, n-1]) if n > 2 else ([],):
+        pieces,state = _in_pieces(mixer, x, cuts)
+        torch.testing.assert_close(pieces, y, **tight)
+        found = torch.autograd.grad((pieces*project).sum(), [x, *mixer.parameters()],
+                                    allow_unused=True)
+        for a,b in zip(found, expected):
+            if b is not None and b.any(): torch.testing.assert_close(a, b, **tight)
+    if n < 4: return
+    with torch.no_grad():
+        waits = torch.rand(x.shape[:2], generator=torch.Generator().manual_seed(0)) < 0.4
+        waits[:,0],waits[0,1] = torch.arange(len(x)) == 1,False
+        first,state = mixer.prefill(x[:,:n//2], None, waits[:,:n//2])
+        second,state = mixer.prefill(x[:,n//2:-1], state, waits[:,n//2:-1])
+        last,_ = mixer.step(x[:,-1], state, key_padding_mask=waits[:,-1])
+        together = torch.cat([first, second, last[:,None]], dim=1)
+        for row in range(len(x)):
+            kept = ~waits[row]
+            alone = mixer(x[row:row+1,kept])[0]
+            torch.testing.assert_close(together[row,kept], alone, **tight)
+
 def _check_weights(mixer, grid, n):
     "By pair `(heads, n, n)`, by offset `(heads, s, s)` or `(heads, s)`; finite, and labelled."
     by,label = getattr(mixer, 'weights_by', None),getattr(mixer, 'weights_label', None)
@@ -302,12 +336,13 @@ def check_mixer(
     offered = {'key_padding_mask': lambda: _check_mask(mixer, x, project),
                'resized': lambda: _check_resized(mixer, x, grid, prefix),
                'step': lambda: _check_step(mixer, x),
+               'prefill': lambda: _check_prefill(mixer, x, project),
                'spatial_weights': lambda: _check_weights(mixer, grid, n),
                'penalty': lambda: _check_penalty(mixer, x),
                'init_weights': lambda: _check_init(mixer)}
     masked = 'key_padding_mask' in inspect.signature(mixer.forward).parameters
     for name,check in offered.items():
-        if name == 'step' and not causal: continue
+        if name in ('step', 'prefill') and not causal: continue
         if not (masked if name == 'key_padding_mask' else hasattr(mixer, name)): continue
         check()
         checked.append(name)

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from .mixer import check_tokens,count_tokens,resample_tokens,toeplitz_matrix
+from .sequences import append_tokens,count_seen,piece_positions,read_piece,step_as_piece
 
 # %% ../nbs/mixers/02_sgu.ipynb #8bafd96a
 def project_tokens(
@@ -81,7 +82,8 @@ def _mixed_channels(
 
 class GateState(NamedTuple):
     "What a causal SpatialGatingUnit keeps of the tokens so far."
-    normed:Tensor # Their normalised channels, which later tokens read, `(b, tokens, c)`
+    seen:int|Tensor # How many, for all rows or for each, `(b,)`
+    normed:Tensor   # Their normalised channels, which later tokens read, `(b, tokens, c)`
 
 class SpatialGatingUnit(nn.Module):
     "A gate on each token that reads the other tokens (Liu et al. 2021, section 2.1, Table 3)."
@@ -147,24 +149,44 @@ class SpatialGatingUnit(nn.Module):
         batch:int, # Batch size
     )->GateState:
         "The state before the first token."
-        return GateState(self.weight.new_zeros(batch, 0, self.norm.normalized_shape[0]))
+        return GateState(0, self.weight.new_zeros(batch, 0, self.norm.normalized_shape[0]))
 
     def step(self,
-        x_t:Tensor,        # Hidden channels of one token, `(b, dim)`
-        state:GateState,   # What `start` or the step before returned
-        extra:Tensor=None, # Added to the gate, `(b, dim)` or half as wide
-    )->tuple:              # Gated token, and the new state
+        x_t:Tensor,                   # Hidden channels of one token, `(b, dim)`
+        state:GateState,              # What `start` or the step before returned
+        key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
+    )->tuple:                         # Gated token, and the new state
         "One token of the causal form, in time that grows with the tokens so far."
-        t,longest = state.normed.shape[1],self.bias.shape[1]
-        if t >= longest:
-            raise ValueError(f"step {t+1} is one more than the {longest} tokens that the unit was "
-                             "built for: use resized(grid)")
-        z,read = self._split(x_t)
-        normed = torch.cat([state.normed, self.norm(read)[:,None]], dim=1)
-        row = self.weight[:,longest-1-t:longest] if self.toeplitz else self.weight[:,t,:t+1]
-        by_head = normed.unflatten(-1, (len(self.weight), -1))
-        gate = (torch.einsum('hn,bnhc->bhc', row, by_head) + self.bias[:,t,None]).flatten(1)
-        return GATES[self.form](z, gate if extra is None else gate + extra),GateState(normed)
+        return step_as_piece(self, x_t, state, key_padding_mask)
+
+    def prefill(self,
+        x:Tensor,                     # Hidden channels, `(b, n, dim)`, at least one token
+        state:GateState=None,         # What was returned for the tokens before; `None`: no tokens
+        key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
+    )->tuple:                         # Gated tokens, and the new state
+        "A piece of the causal form; the same as `step` for each of its tokens."
+        return read_piece(self, x, state, key_padding_mask)
+
+    def _piece(self, x, state, lengths, extra=None):
+        n,longest = x.shape[1],self.bias.shape[1]
+        seen = count_seen(state.seen, n, lengths, longest)
+        z,read = self._split(x)
+        normed = append_tokens(state.normed, state.seen, self.norm(read))[:,:longest]
+        at = piece_positions(state.seen, n, x.device).clamp(max=longest-1)
+        rows = self._rows(at, normed.shape[1])
+        by_head = normed.to(rows).unflatten(-1, (len(self.weight), -1)).transpose(1, 2)
+        gate = rows @ by_head + self.bias[:,at].movedim(0, 1)[...,None]
+        gate = gate.transpose(1, 2).flatten(2).to(z.dtype)
+        y = GATES[self.form](z, gate if extra is None else gate + extra)
+        return y,GateState(seen, normed)
+
+    def _rows(self, at, n):
+        "What tokens at positions `at` `(b or 1, m)` read of the first n, `(b or 1, heads, m, n)`."
+        columns,longest = torch.arange(n, device=at.device),self.bias.shape[1]
+        if self.toeplitz:
+            rows = self.weight[:,(columns - at[...,None] + longest - 1).clamp(min=0)]
+        else: rows = self.weight[:,at,:n]
+        return rows.movedim(0, 1).masked_fill((columns > at[...,None])[:,None], 0)
 
     def resized(self,
         grid:tuple[int,...],  # Token grid of the new unit
@@ -190,8 +212,9 @@ class SpatialGatingUnit(nn.Module):
 # %% ../nbs/mixers/02_sgu.ipynb #4eb99189
 class TinyAttentionState(NamedTuple):
     "What a causal TinyAttention keeps of the tokens so far."
-    keys:Tensor   # `(b, tokens, size)`
-    values:Tensor # `(b, tokens, size)`
+    seen:int|Tensor # How many, for all rows or for each, `(b,)`
+    keys:Tensor     # `(b, tokens, size)`
+    values:Tensor   # `(b, tokens, size)`
 
 class TinyAttention(nn.Module):
     "A single attention head, as an addition to a gate (Liu et al. 2021, Fig. 6)."
@@ -247,18 +270,34 @@ class TinyAttention(nn.Module):
     )->TinyAttentionState:
         "The state before the first token."
         nothing = self.out.weight.new_zeros(batch, 0, self.out.in_features)
-        return TinyAttentionState(nothing, nothing.clone())
+        return TinyAttentionState(0, nothing, nothing.clone())
 
     def step(self,
-        x_t:Tensor,               # One token of each sequence, `(b, d)`
-        state:TinyAttentionState, # What `start` or the step before returned
-    )->tuple:                     # Mixed token, `(b, dim_out)`, and the new state
+        x_t:Tensor,                   # One token of each sequence, `(b, d)`
+        state:TinyAttentionState,     # What `start` or the step before returned
+        key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
+    )->tuple:                         # Mixed token, `(b, dim_out)`, and the new state
         "One token of the causal form, in time that grows with the tokens so far."
-        q,k,v = self.qkv(x_t)[:,None].chunk(3, dim=-1)
-        keys = torch.cat([state.keys, k], dim=1)
-        values = torch.cat([state.values, v], dim=1)
-        mixed = F.scaled_dot_product_attention(q, keys, values)
-        return self.out(mixed[:,0]),TinyAttentionState(keys, values)
+        return step_as_piece(self, x_t, state, key_padding_mask)
+
+    def prefill(self,
+        x:Tensor,                      # Tokens, `(b, n, d)`, at least one
+        state:TinyAttentionState=None, # What was returned for the tokens before; `None`: no tokens
+        key_padding_mask:Tensor=None,  # `True` where a row waits, `(b, n)`
+    )->tuple:                          # Mixed tokens, `(b, n, dim_out)`, and the new state
+        "A piece of the causal form; the same as `step` for each of its tokens."
+        return read_piece(self, x, state, key_padding_mask)
+
+    def _piece(self, x, state, lengths):
+        n,longest = x.shape[1],count_tokens(self.grid, self.prefix)
+        seen = count_seen(state.seen, n, lengths, longest)
+        q,k,v = self.qkv(x).chunk(3, dim=-1)
+        keys,values = (append_tokens(cache, state.seen, new)[:,:longest]
+                       for cache,new in ((state.keys, k), (state.values, v)))
+        at = piece_positions(state.seen, n, x.device)
+        visible = torch.arange(keys.shape[1], device=x.device) <= at[...,None]
+        mixed = F.scaled_dot_product_attention(q, keys.to(q), values.to(q), visible)
+        return self.out(mixed),TinyAttentionState(seen, keys, values)
 
     def resized(self,
         grid:tuple[int,...],  # Token grid of the new module
@@ -323,13 +362,26 @@ class GatedMLP(nn.Module):
         return GatedMLPState(self.gate.start(batch), attention)
 
     def step(self,
-        x_t:Tensor,          # One token of each sequence, `(b, d)`
-        state:GatedMLPState, # What `start` or the step before returned
-    )->tuple:                # Mixed token, `(b, d)`, and the new state
+        x_t:Tensor,                   # One token of each sequence, `(b, d)`
+        state:GatedMLPState,          # What `start` or the step before returned
+        key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
+    )->tuple:                         # Mixed token, `(b, d)`, and the new state
         "One token of the causal form."
+        return step_as_piece(self, x_t, state, key_padding_mask)
+
+    def prefill(self,
+        x:Tensor,                     # Tokens, `(b, n, d)`, at least one
+        state:GatedMLPState=None,     # What was returned for the tokens before; `None`: no tokens
+        key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
+    )->tuple:                         # Mixed tokens, `(b, n, d)`, and the new state
+        "A piece of the causal form; the same as `step` for each of its tokens."
+        return read_piece(self, x, state, key_padding_mask)
+
+    def _piece(self, x, state, lengths):
         extra,attention = None,()
-        if self.attention is not None: extra,attention = self.attention.step(x_t, state.attention)
-        hidden,gate = self.gate.step(F.gelu(self.fc1(x_t)), state.gate, extra)
+        if self.attention is not None:
+            extra,attention = self.attention._piece(x, state.attention, lengths)
+        hidden,gate = self.gate._piece(F.gelu(self.fc1(x)), state.gate, lengths, extra)
         return self.drop(self.fc2(hidden)),GatedMLPState(gate, attention)
 
     def resized(self,

@@ -113,7 +113,8 @@ def prepare_keys_values(
     k:Tensor,                # Keys, `(b, n, d)`
     v:Tensor,                # Values, `(b, n, d)`
     key_padding_mask:Tensor, # `True` where a token is padding, `(b, n)`, or `None`
-)->tuple:                    # Both in float32 or 64; a factor `(b, n, 1)`, 0 for padding, or `None`
+    count:Tensor=None,       # How often each token counts, `(b, n, 1 or d)`; `None`: once
+)->tuple:                    # Both in float32 or 64; that factor, 0 for padding, or `None`
     "Make keys and values fit for sums; raises `ValueError` for dtypes or shapes that do not fit."
     for name,t in (('k', k), ('v', v)):
         if not t.is_floating_point():
@@ -123,13 +124,14 @@ def prepare_keys_values(
                          "same batch and tokens")
     dtype = torch.promote_types(torch.promote_types(k.dtype, v.dtype), torch.float32)
     k,v = k.to(dtype),v.to(dtype)
-    if key_padding_mask is None: return k,v,None
+    keep = None if count is None else count.to(dtype)
+    if key_padding_mask is None: return k,v,keep
     if key_padding_mask.shape != k.shape[:2] or key_padding_mask.dtype != torch.bool:
         raise ValueError(f"key_padding_mask of shape {tuple(key_padding_mask.shape)} and dtype "
                          f"{key_padding_mask.dtype} must be bool of shape {tuple(k.shape[:2])}")
     padding = key_padding_mask[...,None]
     k,v = k.masked_fill(padding, torch.finfo(k.dtype).min),v.masked_fill(padding, 0)
-    return k,v,(~padding).to(k)
+    return k,v,(~padding).to(k) if keep is None else keep*(~padding).to(k)
 
 def safe_denominator(
     weight:Tensor, # Sums of weights, of any shape
@@ -157,19 +159,20 @@ def _require_first_order():
                            "differentiated again: leave out create_graph=True")
 
 class _Scale(torch.autograd.Function):
-    "Values divided by their scale; `factor` multiplies what reaches keys and biases."
+    "Values divided by their scale; `factor`, or it, multiplies what reaches keys and biases."
     generate_vmap_rule = True
     @staticmethod
     def forward(scale, share, factor, v, *others):
         return v*scale.reciprocal(),*(t.view_as(t) for t in others)
 
     @staticmethod
-    def setup_context(ctx, inputs, output): ctx.save_for_backward(*inputs[1:3])
+    def setup_context(ctx, inputs, output): ctx.save_for_backward(*inputs[:3])
 
     @staticmethod
     def backward(ctx, dv, *others):
         _require_first_order()
-        share,factor = ctx.saved_tensors
+        scale,share,factor = ctx.saved_tensors
+        if factor is None: factor = scale
         if share is not None: dv = dv*share.reciprocal()
         return None,None,None,dv,*(grad*factor for grad in others)
 
@@ -197,7 +200,7 @@ def in_scale(
 )->Tensor:          # What `mean` returns for these values
     "A mean of values of any size, by `mean` of moderate ones."
     if not torch.is_grad_enabled(): return mean(k, v*scale.reciprocal(), *biases)*scale
-    share,factor = None,scale
+    share,factor = None,None
     if biases: # their gradients are sums over all sequences and channels
         factor = F.pad(scale.flatten(), (0, 1)).amax(dim=0) # also of no sequence
         share = (scale/factor).clamp(min=2**-60)
@@ -309,10 +312,11 @@ def plain_mean(
     *,
     causal:bool=False,            # Each token reads only itself and what came before
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+    count:Tensor=None,            # How often each token counts, a constant, `(b, n, 1 or d)`
 )->Tensor:                        # `(b, n, d)`; if not causal `(b, 1, d)`, the same for all tokens
     "The mean of `v`, weighted by `exp(k)` (the mean in Zhai et al. 2021, Eq. 5)."
     dtype = v.dtype
-    k,v,keep = prepare_keys_values(k, v, key_padding_mask)
+    k,v,keep = prepare_keys_values(k, v, key_padding_mask, count)
     if causal:
         def mean(k, v):
             if not transformed(): return _PrefixMean.apply(k, v, keep)

@@ -208,7 +208,11 @@ class AFTConv(_Windowed, _Biased):
 
     def _left(self): return self.window - 1 if self.causal else self.window//2
 
-    def _row(self, position): return self.biases()
+    _band_of_each = False # kernels are the same everywhere
+
+    def _row(self, seen, waits): return self.biases()[None]
+
+    def _piece_band(self, seen, n, lengths): return self.biases()[:,None].expand(-1, n, -1)
 
     def bias_rows(self)->Tensor: # `(heads, s*s)`, in 1d `(heads, s)`, and one more
         "The biases whose span within a row decides about the way to sum."

@@ -75,6 +75,11 @@ def _values(model, start, tokens, seed, **choice):
     "The generator behind generate."
     positions,device = model.stem.grid[0],model.stem.words.weight.device
     half = max(1, positions//2)
+    def read(ids, state):
+        if ids.shape[1] == 1: return model.step(ids[:,0], state)
+        last = torch.full((len(ids), 1), ids.shape[1]-1, device=device)
+        scores,state = model.prefill(ids, state, at=last)
+        return scores[:,0],state
     generator = None if seed is None else torch.Generator(device).manual_seed(seed)
     known = start.to(device)
     if known.shape[1] > positions: known = known[:,-half:]
@@ -82,7 +87,7 @@ def _values(model, start, tokens, seed, **choice):
     for _ in range(tokens):
         if int(state.seen[0]) + unread.shape[1] > positions: # the window slides
             unread,state = known[:,-half:],model.start(len(start))
-        for ids in unread.unbind(1): scores,state = model.step(ids, state)
+        scores,state = read(unread, state)
         new = sample(scores, generator=generator, **choice)
         unread = new[:,None]
         known = torch.cat([known, unread], dim=1)[:,-positions:]

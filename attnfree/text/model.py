@@ -17,6 +17,8 @@ from timm.layers import register_notrace_module,trunc_normal_
 from torch import nn,Tensor
 from ..backbone import Backbone,Readout,init_linear
 from ..mixer import count_tokens
+from ..sequences import check_state,count_seen,from_front,hold,piece_positions,prefill
+from ..sequences import step_or_wait,to_front
 from ..weighted_mean import readable
 
 # %% ../../nbs/text/03_model.ipynb #fe644af8
@@ -66,14 +68,14 @@ class TokenEmbedding(nn.Module):
     def forward(self,
         ids:Tensor,           # Token ids, `(b, n)`, at most as many as the model was built for
         segments:Tensor=None, # Segment of each, `(b, n)`; `None`: all of the first
-        first:int|Tensor=0,   # Position of the first of them, a number or `(1,)`
+        at:Tensor=None,       # Position of each, `(b, n)`; `None`: from the first
     )->Tensor:                # Tokens, `(b, n, d)`
         "Look up and add; raises `ValueError` for what the tables do not have."
-        n = first + ids.shape[1]
-        known = isinstance(n, int) or n.device.type == 'cpu' and readable(n)
-        if known and n > self.grid[0]:
-            raise ValueError(f"ids has {int(n)} tokens, but the model was built for "
-                             f"{self.grid[0]}: shorten the text, or call set_input_size({int(n)})")
+        n = ids.shape[1]
+        if at is not None and at.device.type == 'cpu' and readable(at): n = int(at.max()) + 1
+        if n > self.grid[0]:
+            raise ValueError(f"ids has {n} tokens, but the model was built for "
+                             f"{self.grid[0]}: shorten the text, or call set_input_size({n})")
         if segments is not None and self.segments is None:
             raise ValueError("segments were given to a model without them: "
                              "build it with segments=2")
@@ -82,7 +84,8 @@ class TokenEmbedding(nn.Module):
             x = x + self.segments(_in_range('segments', segments, self.segments.num_embeddings))
         elif self.segments is not None: x = x + self.segments.weight[0]
         if self.positions is not None:
-            x = x + self.positions(first + torch.arange(ids.shape[1], device=ids.device))
+            if at is None: at = torch.arange(n, device=ids.device)
+            x = x + self.positions(at)
         return self.drop(self.norm(x))
 
     def resized(self,
@@ -202,7 +205,7 @@ class MaskedLM(LanguageModel):
 # %% ../../nbs/text/03_model.ipynb #bc100865
 class TextState(NamedTuple):
     "What a causal language model knows of the tokens so far."
-    seen:Tensor  # How many, `(b,)`, the same number for all
+    seen:Tensor  # How many, `(b,)`
     blocks:tuple # The state of each block of the body
 
 class CausalLM(LanguageModel):
@@ -235,13 +238,40 @@ class CausalLM(LanguageModel):
         return TextState(seen, self.body.start(batch))
 
     def step(self,
-        ids:Tensor,      # One token of each text, `(b,)`
-        state:TextState, # What `start` or the step before returned; attention's is used up
-    )->tuple:            # Scores of the next token, `(b, vocab_size)`, and the new state
+        ids:Tensor,                   # One token of each text, `(b,)`
+        state:TextState,              # From `start` or the step before; attention's is used up
+        key_padding_mask:Tensor=None, # `True` for a text that waits, `(b,)`
+    )->tuple:                         # Scores of the next token, `(b, vocab_size)`; the new state
         "Read one token; raises `ValueError` past the last position the model was built for."
-        x_t = self.stem(ids[:,None], first=state.seen[:1])[:,0]
-        x_t,blocks = self.body.step(x_t, state.blocks)
-        return self.forward_head(x_t),TextState(state.seen+1, blocks)
+        at = state.seen
+        if key_padding_mask is not None: at = at.masked_fill(key_padding_mask, 0)
+        x_t = self.stem(ids[:,None], at=at[:,None])[:,0]
+        seen, = hold((state.seen,), (state.seen + 1,), key_padding_mask)
+        x_t,blocks = step_or_wait(self.body, x_t, state.blocks, key_padding_mask)
+        return self.forward_head(x_t),TextState(seen, blocks)
+
+    def prefill(self,
+        ids:Tensor,                   # Tokens of each text, `(b, n)`, at least one
+        state:TextState=None,         # What was returned for the tokens before; `None`: no tokens
+        key_padding_mask:Tensor=None, # `True` where a text waits, `(b, n)`
+        at:Tensor=None,               # Tokens after which to predict, `(b, k)`; `None`: all
+    )->tuple:                         # Scores, `(b, k, vocab_size)` or `(b, n, ...)`; new state
+        "Read a piece of each text; raises `ValueError` past the last position, or for a state."
+        if ids.ndim != 2 or not ids.shape[1]:
+            raise ValueError(f"ids has shape {tuple(ids.shape)}: a piece is (b, n), with a token "
+                             "at least")
+        empty,n,longest = self.start(len(ids)),ids.shape[1],self.stem.grid[0]
+        lengths,waits = None,None
+        if state is None: state = empty
+        else: check_state(state, empty)
+        if key_padding_mask is not None: # padding goes to the end of each row
+            front,lengths,order = to_front(ids[...,None], key_padding_mask)
+            ids,waits = front[...,0],torch.arange(n, device=ids.device) >= lengths[:,None]
+        seen = count_seen(state.seen, n, lengths, longest)
+        places = piece_positions(state.seen, n, ids.device).clamp(max=longest-1)
+        x,blocks = prefill(self.body, self.stem(ids, at=places), state.blocks, waits)
+        if lengths is not None: x = from_front(x, order)
+        return self.scores_at(x, at),TextState(seen, blocks)
 
     def no_weight_decay(self)->set[str]: # Names as in `named_parameters`
         "What the mixers exempt, and the stem's tables: the paper decays linear layers only."

@@ -1,0 +1,119 @@
+"""Texts in pieces: each causal network gives what it gives for the whole, wherever it is cut."""
+import pytest, torch
+from torch.testing import assert_close
+
+from attnfree.language import create_model
+from attnfree.mixer import randomise
+from attnfree.sequences import load_state, named_parts, save_state, select_rows
+
+NAMES = [f'pixels_{mixer}_micro_8' for mixer in (
+    'attention', 'aft_simple', 'aft_full', 'aft_local', 'aft_conv', 'gmlp', 'amlp')]
+NAMES += ['recall_aft_conv_conv_d64', 'recall_gmlp_conv_d64']
+CUTS = [[], [1], [32], [63], [7, 8, 30], [16, 32, 48]]
+
+
+def build(name, dtype=torch.float64):
+    network = randomise(create_model(name), std=0.1).to(dtype).eval()
+    size = network.stem.words.num_embeddings
+    ids = torch.randint(0, size, (3, 64), generator=torch.Generator().manual_seed(0))
+    return network, ids
+
+
+def read(network, ids, cuts, state=None):
+    outputs = []
+    for piece in ids.tensor_split(cuts, dim=1):
+        y, state = network.prefill(piece, state)
+        outputs.append(y)
+    return torch.cat(outputs, dim=1), state
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_pieces_and_steps_give_what_the_whole_gives(name):
+    for dtype, within in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
+        network, ids = build(name, dtype)
+        with torch.no_grad():
+            expected = network(ids)
+            size = expected.abs().max()
+            for cuts in CUTS:
+                found, state = read(network, ids, cuts)
+                assert (found - expected).abs().max() <= within*size, (cuts, dtype)
+            state, outputs = network.start(3), []
+            for token in ids.unbind(1):
+                y, state = network.step(token, state)
+                outputs.append(y)
+            assert (torch.stack(outputs, dim=1) - expected).abs().max() <= within*size
+            _, half = network.prefill(ids[:,:30])
+            y, _ = network.step(ids[:,30], half) # a step goes on where a piece ended
+            assert (y - expected[:,30]).abs().max() <= within*size
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_gradients_go_through_the_state(name):
+    network, ids = build(name)
+    gradients = []
+    for cuts in ([], [20, 41]):
+        network.zero_grad()
+        read(network, ids, cuts)[0].cos().sum().backward()
+        gradients.append({name: p.grad for name, p in network.named_parameters()})
+    assert_close(*gradients, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_rows_wait(name):
+    network, ids = build(name)
+    waits = torch.rand(3, 64, generator=torch.Generator().manual_seed(1)) < 0.5
+    with torch.no_grad():
+        outputs, state = [], None
+        for first, last in ((0, 20), (20, 50), (50, 62)):
+            y, state = network.prefill(ids[:,first:last], state, waits[:,first:last])
+            outputs.append(y)
+        for t in (62, 63):
+            y, state = network.step(ids[:,t], state, waits[:,t])
+            outputs.append(y[:,None])
+        found = torch.cat(outputs, dim=1)
+        for row in range(3):
+            kept = ~waits[row]
+            assert_close(found[row,kept], network(ids[row:row+1,kept])[0], rtol=0, atol=1e-11)
+        assert state.seen.tolist() == (~waits).sum(dim=1).tolist()
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_states_fork_change_places_and_are_saved(name, tmp_path):
+    network, ids = build(name)
+    with torch.no_grad():
+        _, state = network.prefill(ids[:,:40])
+        save_state(state, tmp_path/'state.safetensors')
+        rows = torch.tensor([2, 0, 2, 1])
+        forked = select_rows(state, rows)
+        expected = network(ids)[rows,40:]
+        for start in (forked, select_rows(load_state(tmp_path/'state.safetensors',
+                                                     network.start(1)), rows)):
+            y, _ = network.prefill(ids[rows,40:], start)
+            assert_close(y, expected, rtol=0, atol=1e-11)
+        y, after = network.prefill(ids[:1,40:], select_rows(state, torch.tensor([0])))
+        assert_close(y, expected[1:2], rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_states_that_do_not_fit_are_refused(name):
+    network, ids = build(name)
+    _, state = network.prefill(ids[:,:4])
+    other = create_model('pixels_gmlp_micro_8' if 'gmlp' not in name else 'pixels_amlp_micro_8')
+    for wrong, message in [
+            (select_rows(state, torch.tensor([0])), 'texts, but 3 are to be continued'),
+            (network.float().start(3), 'dtype=torch.float32'),
+            (other.double().start(3), 'another network')]:
+        with pytest.raises(ValueError, match=message): network.double().prefill(ids[:,4:], wrong)
+    assert all(isinstance(part, (torch.Tensor, int)) for _, part in named_parts(state))
+
+
+def test_hostile_keys():
+    network, ids = build('pixels_aft_simple_micro_8', torch.float32)
+    with torch.no_grad():
+        for block in network.body.blocks: block.mixer.qkv.weight[64:128] *= 3000
+        expected = network.double()(ids)
+        assert expected.isfinite().all()
+        size = expected.abs().max()
+        for cuts in CUTS:
+            found, _ = read(network, ids, cuts)
+            assert (found - expected).abs().max() <= 1e-9*size
