@@ -205,7 +205,7 @@ class Attention(_Cached):
         whole = state.seen == 0 if isinstance(state.seen, int) else False
         by_kernel = whole and not self.relative
         y = F.scaled_dot_product_attention(q, keys.to(q), values.to(q), None if by_kernel else mask,
-                                           is_causal=by_kernel)
+                                           self.drop if self.training else 0., is_causal=by_kernel)
         return self.out(y.transpose(1, 2).flatten(2)),AttentionState(seen, keys, values)
 
 # %% ../nbs/mixers/00_attention.ipynb #1bef0ec2
@@ -273,7 +273,8 @@ class PositionAttention(_Cached):
         values = self._add(state.values, state.seen, v)
         n = values.shape[2]
         visible = (torch.arange(n, device=x.device) <= at[...,None])[:,None]
-        y = _shares(self._rows(at, n), visible) @ values.to(v)
+        weights = _shares(self._rows(at, n), visible).expand(len(v), -1, -1, -1)
+        y = F.dropout(weights, self.drop if self.training else 0.) @ values.to(v)
         return self.out(y.transpose(1, 2).flatten(2)),PositionState(seen, values)
 
     def spatial_weights(self)->Tensor: # `(heads, n, n)`; row t, what token t reads, sums to 1

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['named_parts', 'map_state', 'select_rows', 'state_to', 'state_bytes', 'save_state', 'load_state', 'check_state',
-           'to_front', 'from_front', 'hold', 'append_tokens', 'count_seen', 'piece_positions', 'last_tokens',
-           'read_piece', 'step_as_piece', 'step_or_wait', 'prefill']
+           'check_waits', 'to_front', 'from_front', 'hold', 'append_tokens', 'count_seen', 'piece_positions',
+           'last_tokens', 'read_piece', 'step_as_piece', 'step_or_wait', 'prefill']
 
 # %% ../nbs/skeleton/02_sequences.ipynb #2824c25e
 import inspect
@@ -49,8 +49,8 @@ def state_to(
 )->tuple:        # The state there
     "Move a state, as `module.to(...)` moves a mixer."
     def moved(tensor):
-        keeps = any(isinstance(arg, torch.dtype) for arg in args) and not tensor.is_floating_point()
-        return tensor if keeps else tensor.to(*args)
+        if tensor.is_floating_point(): return tensor.to(*args)
+        return tensor.to(*[arg for arg in args if not isinstance(arg, torch.dtype)])
     return map_state(moved, state)
 
 def state_bytes(
@@ -73,7 +73,7 @@ def load_state(
     file:str|Path, # From save_state
     like:tuple,    # A state of the same mixer or network, such as `start(1)`; its device is taken
 )->tuple:          # The state of the file
-    "Read a state from a file; raises `ValueError` for a state of another network."
+    "Read a state from a file; raises `ValueError` for one of another network."
     from safetensors.torch import load_file
     parts = load_file(file)
     expected = dict(named_parts(like))
@@ -92,7 +92,9 @@ def load_state(
     def read(name):
         part = parts[name]
         return part.item() if part.ndim == 0 else part.to(next(iter(devices)))
-    return built(like)
+    state,b = built(like),max((len(part) for part in parts.values() if part.ndim), default=0)
+    check_state(state, map_state(lambda t: t[:1].expand(b, *t.shape[1:]), like))
+    return state
 
 # %% ../nbs/skeleton/02_sequences.ipynb #46abb1a6
 def check_state(
@@ -125,15 +127,24 @@ def check_state(
                                  f"in {getattr(other, what)}: use state_to(state, {what})")
 
 # %% ../nbs/skeleton/02_sequences.ipynb #082a55a5
+def check_waits(
+    key_padding_mask:Tensor, # `True` where a row waits
+    shape:tuple,             # What it must be of: `(b, n)`, in a step `(b,)`
+)->None:
+    "Raise `ValueError` for a mask that does not fit."
+    given = getattr(key_padding_mask, 'shape', ()),getattr(key_padding_mask, 'dtype', None)
+    if given != (shape, torch.bool):
+        raise ValueError(f"key_padding_mask of shape {tuple(given[0])} and dtype {given[1]} must "
+                         f"be bool of shape {tuple(shape)}")
+
 def to_front(
     x:Tensor,                # Tokens, `(b, n, d)`
     key_padding_mask:Tensor, # `True` where a row waits, `(b, n)`
 )->tuple:                    # Tokens in front, `(b, n, d)`; how many, `(b,)`; whence, `(b, n)`
     "Move the tokens of each row to its front; raises `ValueError` for a mask that does not fit."
-    if key_padding_mask.shape != x.shape[:2] or key_padding_mask.dtype != torch.bool:
-        raise ValueError(f"key_padding_mask of shape {tuple(key_padding_mask.shape)} and dtype "
-                         f"{key_padding_mask.dtype} must be bool of shape {tuple(x.shape[:2])}")
+    check_waits(key_padding_mask, x.shape[:2])
     order = key_padding_mask.byte().argsort(dim=1, stable=True)
+    x = x.masked_fill(key_padding_mask[...,None], 0) # whatever stands there
     front = x.gather(1, order[...,None].expand_as(x))
     return front,(~key_padding_mask).sum(dim=1),order
 
@@ -151,6 +162,8 @@ def hold(
 )->tuple:         # The new state, for rows that wait the old one
     "Let some rows keep their state."
     if waits is None: return new
+    tensors = [part for _,part in named_parts(new) if isinstance(part, Tensor)]
+    check_waits(waits, tensors[0].shape[:1])
     def chosen(before, after):
         return torch.where(waits.view(-1, *[1]*(after.ndim-1)), before, after)
     return map_state(chosen, state, new)
@@ -229,6 +242,7 @@ def step_as_piece(
     waits:Tensor,    # `True` for a row that has none, `(b,)`; `None`: all have one
 )->tuple:            # Mixed token, `(b, d)`, and the new state
     "A step of a mixer for which it is no less work than a piece of one token."
+    if waits is not None: check_waits(waits, x_t.shape[:1])
     lengths = None if waits is None else (~waits).long()
     y,state = mixer._piece(x_t[:,None], state, lengths)
     return y[:,0],state

@@ -80,6 +80,12 @@ def _mixed_channels(
         raise ValueError(f"heads={heads} must divide the {width} channels that are mixed")
     return width
 
+def _require_causal(module):
+    "Raise `ValueError` unless a module is causal."
+    if module.causal: return
+    raise ValueError(f"causal=False: only a causal {type(module).__name__} can take one token "
+                     "after another")
+
 class GateState(NamedTuple):
     "What a causal SpatialGatingUnit keeps of the tokens so far."
     seen:int|Tensor # How many, for all rows or for each, `(b,)`
@@ -149,6 +155,7 @@ class SpatialGatingUnit(nn.Module):
         batch:int, # Batch size
     )->GateState:
         "The state before the first token."
+        _require_causal(self)
         return GateState(0, self.weight.new_zeros(batch, 0, self.norm.normalized_shape[0]))
 
     def step(self,
@@ -269,6 +276,7 @@ class TinyAttention(nn.Module):
         batch:int, # Batch size
     )->TinyAttentionState:
         "The state before the first token."
+        _require_causal(self)
         nothing = self.out.weight.new_zeros(batch, 0, self.out.in_features)
         return TinyAttentionState(0, nothing, nothing.clone())
 

@@ -73,6 +73,7 @@ def choose_sums(
     if sums is not None:
         raise ValueError(f"sums={sums!r} must be {', '.join(map(repr, LIMITS))}, 'exact' or None")
     if not readable(w): return 'exact'
+    if not w.numel(): return 'fast' # of an empty batch
     lowest,highest = w.detach().aminmax()
     if highest - lowest <= LIMITS['fast']: return 'fast' # in every row, if anywhere
     return sums_for_span(largest_span(w).item(), w.device.type)

@@ -117,3 +117,41 @@ def test_hostile_keys():
         for cuts in CUTS:
             found, _ = read(network, ids, cuts)
             assert (found - expected).abs().max() <= 1e-9*size
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_what_stands_where_rows_wait_does_not_matter(name):
+    network, ids = build(name)
+    x = network.stem(ids[:,:20]).detach()
+    waits = torch.zeros(3, 20, dtype=torch.bool)
+    waits[0,[1, 5, 6, 19]] = waits[2,:10] = True
+    for wrong in (torch.nan, 1e5):
+        spoilt = x.masked_fill(waits[...,None], wrong)
+        with torch.no_grad():
+            found, state = network.body.prefill(spoilt, None, waits)
+            step, _ = network.body.step(x[:,0], state)
+            expected, state = network.body.prefill(x, None, waits)
+            assert_close(found[~waits], expected[~waits], rtol=0, atol=1e-11)
+            assert_close(step, network.body.step(x[:,0], state)[0], rtol=0, atol=1e-11)
+
+
+def test_keys_far_below_what_is_not_seen():
+    network, ids = build('pixels_aft_full_micro_8')
+    mixer = network.body.blocks[0].mixer
+    x = torch.randn(2, 12, 64, dtype=torch.float64)
+    x[...,0] = 1
+    waits = torch.zeros(2, 12, dtype=torch.bool)
+    waits[0,2:9] = True
+    with torch.no_grad():
+        mixer.qkv.weight[64:128] = 0
+        mixer.qkv.weight[64:128,0] = -2000
+        _, state = mixer.prefill(x[:,:11], None, waits[:,:11])
+        y, _ = mixer.step(x[:,11], state)
+        assert_close(y[0], mixer(x[:1,~waits[0]])[0,-1])
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_no_text_at_all(name):
+    network, ids = build(name)
+    y, state = network.prefill(ids[:0,:5])
+    assert y.shape[:2] == (0, 5) and network.step(ids[:0,0], state)[0].shape[0] == 0

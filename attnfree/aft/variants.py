@@ -370,6 +370,7 @@ class AFTFull(_Biased):
             each = (t.transpose(0, 1).flatten(1)[None] for t in (keys, values))
             return exact_mean(*each, row.expand(len(keys), -1)[:,None]).view_as(keys[:,0])
         def mean(k, v, w, top):
+            k = k.masked_fill((w == -math.inf)[...,None], torch.finfo(k.dtype).min) # not seen
             e = (k - k.amax(dim=1, keepdim=True)).exp()*(w - top).exp()[...,None]
             return (e/e.sum(dim=1, keepdim=True)*v).sum(dim=1)
         return run_sums(sums, mean, keys, values, row, row_top(row))
@@ -471,6 +472,7 @@ class _Windowed:
         right = None if self.connect else 0
         if not self._band_of_each: return band_mean(keys, values, band, self._left(), right,
                                                     count=count, **options)
+        if not len(keys): return values # no text
         def together(t): return t.transpose(0, 1).flatten(1)[None] # sequences become groups
         mean = band_mean(together(keys), together(values), band, self._left(), right,
                          count=together(count.expand_as(keys)), **options)

@@ -72,7 +72,8 @@ class TokenEmbedding(nn.Module):
     )->Tensor:                # Tokens, `(b, n, d)`
         "Look up and add; raises `ValueError` for what the tables do not have."
         n = ids.shape[1]
-        if at is not None and at.device.type == 'cpu' and readable(at): n = int(at.max()) + 1
+        known = at is not None and at.device.type == 'cpu' and readable(at)
+        if known and at.numel(): n = int(at.max()) + 1
         if n > self.grid[0]:
             raise ValueError(f"ids has {n} tokens, but the model was built for "
                              f"{self.grid[0]}: shorten the text, or call set_input_size({n})")
@@ -244,6 +245,9 @@ class CausalLM(LanguageModel):
     )->tuple:                         # Scores of the next token, `(b, vocab_size)`; the new state
         "Read one token; raises `ValueError` past the last position the model was built for."
         at = state.seen
+        if ids.shape != at.shape:
+            raise ValueError(f"ids has shape {tuple(ids.shape)}: a step takes one token of each of "
+                             f"the {len(at)} texts of the state, ({len(at)},)")
         if key_padding_mask is not None: at = at.masked_fill(key_padding_mask, 0)
         x_t = self.stem(ids[:,None], at=at[:,None])[:,0]
         seen, = hold((state.seen,), (state.seen + 1,), key_padding_mask)

@@ -1,6 +1,6 @@
 """What becomes of each family as a graph: the table behind nbs/results/08_graphs.ipynb.
 
-    python results/graphs/graphs.py                    # all, about an hour and a half of one core
+    python results/graphs/graphs.py                    # all, about two hours of one core
     python results/graphs/graphs.py --only gmlp lavit  # names that contain one of these
     python results/graphs/graphs.py --check onnx       # some checks, anew
 
