@@ -19,7 +19,7 @@ import graphs
 QUICK = ['eager', 'export', 'onnx', 'onnx_float16', 'jit_trace', 'functional_call', 'vmap',
          'double_backward', 'fx']
 SLOW = ['inductor_training', 'inductor_checkpointing', 'inductor_dynamic']
-NETWORKS = ['aft_conv_micro_patch2_8', 'lavit_micro_8', 'pixels_aft_full_micro_8',
+NETWORKS = ['aft_conv_micro_patch2_8', 'lavit_micro_8', 'pixels_gmlp_micro_8',
             'less_attention_swin']
 CASES = [(network, check) for network in NETWORKS for check in QUICK]
 CASES += [(NETWORKS[0], check) for check in SLOW] + [(NETWORKS[2], SLOW[0])]
