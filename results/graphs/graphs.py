@@ -28,11 +28,10 @@ def versions():
 
 
 def networks():
-    "Name of each network: the smallest of its family."
+    "Name of each network: the smallest of its family, without variants (`…_8_ar`)."
     from attnfree.language import model_names as words
     from attnfree.vision import model_names as images
-    pictures = [name for name in images()
-                if '_micro_' in name and not name.endswith(('_ar', '_la'))]
+    pictures = [name for name in images() if re.fullmatch('.*_micro_(patch2_)?8', name)]
     texts = [name for name in words() if name.startswith('mlm_') and name.endswith('_mini_128')]
     sequences = [name for name in words() if re.fullmatch('pixels_.*_micro_8', name)]
     return pictures + texts + sequences + [*CONVERTED]
