@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from .mixer import check_tokens,count_heads,count_tokens,toeplitz_matrix
+from .packing import texts_of
 from .sequences import append_tokens,count_seen,piece_positions,read_piece,step_as_piece
 
 # %% ../nbs/mixers/00_attention.ipynb #11030464
@@ -139,19 +140,21 @@ class Attention(_Cached):
         super().__init__(dim, grid, prefix, causal, heads, drop, parts=3, relative=relative)
 
     def forward(self,
-        x:Tensor,                     # Tokens, `(b, n, d)`
+        x:Tensor,                     # Tokens, `(b, n, d)`, packed `(1, n, d)`
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+        cu_seqlens:Tensor=None,       # Where each text of a packed row ends, `(k+1,)`
     )->Tensor:                        # Tokens, `(b, n, d)`
         "Every token reads every visible token; where none is, it gets the output layer's bias."
-        check_tokens(x, self.grid, self.prefix)
-        n,drop = x.shape[1],self.drop if self.training else 0.
-        q,k,v = _split_heads(self.qkv(x), self.heads, x.shape[2]//self.heads)
-        by_kernel = self.causal and key_padding_mask is None and not self.relative
+        texts = texts_of(self, x, key_padding_mask, cu_seqlens)
+        qkv = texts.unpack(self.qkv(x))
+        n,drop = qkv.shape[1],self.drop if self.training else 0.
+        q,k,v = _split_heads(qkv, self.heads, x.shape[2]//self.heads)
+        by_kernel = self.causal and texts.padding is None and not self.relative
         causal = self.causal and not by_kernel
-        mask = visible_tokens(n, key_padding_mask, causal, x.device)
+        mask = visible_tokens(n, texts.padding, causal, x.device)
         if self.relative: mask = self._added(n, mask, v.dtype)
         y = F.scaled_dot_product_attention(q, k, v, mask, drop, is_causal=by_kernel)
-        return self.out(y.transpose(1, 2).flatten(2))
+        return self.out(texts.pack(y.transpose(1, 2).flatten(2)))
 
     def _added(self, n, visible, dtype):
         "What is added to the scores, `(b or 1, heads, n, n)`."
@@ -235,16 +238,18 @@ class PositionAttention(_Cached):
         return _shares(toeplitz_matrix(self.biases, n)[None], visible)
 
     def forward(self,
-        x:Tensor,                     # Tokens, `(b, n, d)`
+        x:Tensor,                     # Tokens, `(b, n, d)`, packed `(1, n, d)`
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+        cu_seqlens:Tensor=None,       # Where each text of a packed row ends, `(k+1,)`
     )->Tensor:                        # Tokens, `(b, n, d)`
         "Every token reads every visible token; where none is, it gets the output layer's bias."
-        check_tokens(x, self.grid)
-        (b,n,d),drop = x.shape,self.drop if self.training else 0.
-        v, = _split_heads(self.qkv(x), self.heads, d//self.heads)
-        visible = visible_tokens(n, key_padding_mask, self.causal, x.device)
+        texts = texts_of(self, x, key_padding_mask, cu_seqlens)
+        projected = texts.unpack(self.qkv(x))
+        (b,n,d),drop = projected.shape,self.drop if self.training else 0.
+        v, = _split_heads(projected, self.heads, d//self.heads)
+        visible = visible_tokens(n, texts.padding, self.causal, x.device)
         weights = self._weights(n, visible).expand(b, -1, -1, -1)
-        return self.out((F.dropout(weights, drop) @ v).transpose(1, 2).flatten(2))
+        return self.out(texts.pack((F.dropout(weights, drop) @ v).transpose(1, 2).flatten(2)))
 
     def start(self,
         batch:int,      # Batch size

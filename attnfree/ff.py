@@ -12,7 +12,8 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from .mixer import check_tokens,count_tokens,resample_tokens
+from .mixer import count_tokens,resample_tokens
+from .packing import texts_of
 
 # %% ../nbs/mixers/01_ff.ipynb #305a86c8
 def feed_forward_mix(
@@ -55,14 +56,18 @@ class FeedForwardMixer(nn.Module):
         self.fc1,self.fc2 = nn.Linear(n, hidden),nn.Linear(hidden, n)
 
     def forward(self,
-        x:Tensor, # Tokens, `(b, n, d)`
-    )->Tensor:    # Tokens, `(b, n, d)`
+        x:Tensor,                     # Tokens, `(b, n, d)`, packed `(1, n, d)`
+        key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+        cu_seqlens:Tensor=None,       # Where each text of a packed row ends, `(k+1,)`
+    )->Tensor:                        # Tokens, `(b, n, d)`
         "Mix the tokens of each channel."
-        check_tokens(x, self.grid, self.prefix)
+        texts = texts_of(self, x, key_padding_mask, cu_seqlens)
+        x = texts.unpack(x)
+        if key_padding_mask is not None: x = x.masked_fill(key_padding_mask[...,None], 0)
         n = x.shape[1]
         w1,b1 = self.fc1.weight[:,:n],self.fc1.bias
         w2,b2 = self.fc2.weight[:n],self.fc2.bias[:n]
-        return feed_forward_mix(x, w1, b1, w2, b2, self.drop if self.training else 0.)
+        return texts.pack(feed_forward_mix(x, w1, b1, w2, b2, self.drop if self.training else 0.))
 
     def resized(self,
         grid:tuple[int,...],  # Token grid of the new mixer

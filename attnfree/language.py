@@ -294,12 +294,15 @@ def create_model(
     mixer:dict=None,        # Options that replace its mixer's own, such as `dict(window=8)`
     drop:float=0,           # Dropout of the embedding, within mixers and channel networks
     drop_path_rate:float=0, # Stochastic depth of the last block
+    mask_padding:bool=None, # Let no token of a text read padding, id 0; `None`: as its family does
 )->LanguageModel:           # The network, freshly initialised: a MaskedLM or a CausalLM
     "Build a language model by name; raises `ValueError` for an unknown name or mixer option."
     family,size = _size_of(name)
     if mixer: _check_options(name, mixer)
     size = size._replace(n=size.n if n is None else n, mixer={**size.mixer, **(mixer or {})})
-    try: return family.build(size, vocab_size=vocab_size, drop=drop, drop_path_rate=drop_path_rate)
+    options = dict(vocab_size=vocab_size, drop=drop, drop_path_rate=drop_path_rate)
+    if mask_padding is not None: options['mask_padding'] = mask_padding
+    try: return family.build(size, **options)
     except TypeError as error:
         if mixer is None: raise
         message = f"mixer={mixer}: {name} cannot be built with these options ({error})"

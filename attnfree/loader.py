@@ -248,7 +248,7 @@ def loader_speed(
     count,start = 0,perf_counter()
     for i,batch in enumerate(dl):
         if i < warmup: start = perf_counter()
-        else: count += len(batch[0])
+        else: count += len(batch[-1])
         if i+1 == warmup+batches: break
     if count == 0:
         raise ValueError(f"the loader has only {len(dl)} batches, warmup={warmup} of which are not "

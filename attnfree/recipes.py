@@ -109,6 +109,8 @@ FIELDS = {
     'clip':           Field(0., "largest norm of the gradient, 0: any", 'number'),
     # how it is computed
     'accumulate':     Field(1, "parts in which a batch is worked through", 'count'),
+    'pack':           Field(False, "texts of a batch stand one behind another, without padding",
+                            'switch'),
     'precision':      Field('fp32', "numbers that the network computes with; auto: bf16 where the "
                                     "machine computes in it, else fp32",
                             ('auto', 'fp32', 'bf16', 'fp16')),
@@ -376,9 +378,10 @@ _small_tasks = (
            epochs=3, warmup_epochs=0.3)
     | cite('ours: as gMLP Table 9', eps=1e-6, schedule='linear', wd=0.01, drop=0.1))
 for _data,_size in {'sst2': 64, 'mnli': 128, 'squad': 256, 'squad1': 256}.items():
+    _classes = DATASETS[_data].tasks[0] == 'text_classification'
     RECIPES[_data] = (
         _small_tasks
-        | cite('ours', data=_data, size=_size, task=DATASETS[_data].tasks[0]))
+        | cite('ours', data=_data, size=_size, task=DATASETS[_data].tasks[0], pack=_classes))
 RECIPES['text_mlm'] = (
     _because('ours', _TEXT)
     | _small

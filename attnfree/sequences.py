@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 from torch import nn,Tensor
+from .mixer import readable
 
 # %% ../nbs/skeleton/02_sequences.ipynb #9b7b9205
 def named_parts(
@@ -189,7 +190,7 @@ def count_seen(
 )->int|Tensor:       # Tokens then
     "Count on; raises `ValueError` where there would be more tokens than the mixer was built for."
     seen = seen + (n if lengths is None else lengths)
-    if torch.compiler.is_compiling() and isinstance(seen, Tensor): return seen
+    if isinstance(seen, Tensor) and not readable(seen): return seen
     most = seen if isinstance(seen, int) else int(seen.max()) if seen.numel() else 0
     if most > longest:
         raise ValueError(f"token {most} is more than the {longest} that the mixer was built for: "

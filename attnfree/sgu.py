@@ -14,7 +14,8 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from .mixer import check_tokens,count_tokens,resample_tokens,toeplitz_matrix
+from .mixer import count_tokens,resample_tokens,toeplitz_matrix
+from .packing import texts_of
 from .sequences import append_tokens,count_seen,piece_positions,read_piece,step_as_piece
 
 # %% ../nbs/mixers/02_sgu.ipynb #8bafd96a
@@ -131,20 +132,23 @@ class SpatialGatingUnit(nn.Module):
         return weight.tril() if self.causal else weight
 
     def forward(self,
-        x:Tensor,                     # Hidden channels, `(b, n, dim)`
+        x:Tensor,                     # Hidden channels, `(b, n, dim)`, packed `(1, n, dim)`
         key_padding_mask:Tensor=None, # `True` for padding, which no other token reads, `(b, n)`
+        cu_seqlens:Tensor=None,       # Where each text of a packed row ends, `(k+1,)`
         *,
         extra:Tensor=None,            # Added to the gate, such as a tiny attention; of its width
     )->Tensor:                        # `(b, n, dim)`, or half the channels for 'split'
         "Gate each token by what it reads of the others."
-        check_tokens(x, self.grid, self.prefix)
-        n = x.shape[1]
+        texts = texts_of(self, x, key_padding_mask, cu_seqlens)
         z,read = self._split(x)
-        read,bias = self.norm(read),self.bias[:,:n]
+        read = texts.unpack(self.norm(read))
         if key_padding_mask is not None: read = read.masked_fill(key_padding_mask[...,None], 0)
+        n = read.shape[1]
+        bias = self.bias[:,:n]
         by_fourier = self.toeplitz and not self.causal and n >= FFT_FROM
         if by_fourier: gate = project_by_distance(read, self.weight, bias)
         else: gate = project_tokens(read, self.matrix(n), bias)
+        gate = texts.pack(gate)
         return GATES[self.form](z, gate if extra is None else gate + extra)
 
     def _split(self, x):
@@ -242,17 +246,19 @@ class TinyAttention(nn.Module):
         self.qkv,self.out = nn.Linear(dim, 3*size),nn.Linear(size, dim_out)
 
     def forward(self,
-        x:Tensor,                     # Tokens, `(b, n, d)`
+        x:Tensor,                     # Tokens, `(b, n, d)`, packed `(1, n, d)`
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+        cu_seqlens:Tensor=None,       # Where each text of a packed row ends, `(k+1,)`
     )->Tensor:                        # `(b, n, dim_out)`
         "Every token reads every visible token by content."
-        check_tokens(x, self.grid, self.prefix)
-        q,k,v = self.qkv(x)[:,None].chunk(3, dim=-1)
-        visible = self._visible(x.shape[1], key_padding_mask, x.device)
+        texts = texts_of(self, x, key_padding_mask, cu_seqlens)
+        qkv = texts.unpack(self.qkv(x))
+        q,k,v = qkv[:,None].chunk(3, dim=-1)
+        visible = self._visible(qkv.shape[1], texts.padding, x.device)
         mask = None if visible is None else visible[:,None]
         by_order = self.causal and mask is None  # a mask has the order in it
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=by_order)
-        return self.out(mixed[:,0])
+        return self.out(texts.pack(mixed[:,0]))
 
     def _visible(self, n, key_padding_mask, device):
         "Which token may read which, `(b, n, n)`; `None` where nothing but the order forbids it."
@@ -356,10 +362,12 @@ class GatedMLP(nn.Module):
     def forward(self,
         x:Tensor,                     # Tokens, normalised by the block, `(b, n, d)`
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+        cu_seqlens:Tensor=None,       # Where each text of a packed row ends, `(k+1,)`
     )->Tensor:                        # Tokens, `(b, n, d)`
         "Widen, gate, narrow."
-        extra = None if self.attention is None else self.attention(x, key_padding_mask)
-        hidden = self.gate(F.gelu(self.fc1(x)), key_padding_mask, extra=extra)
+        texts = key_padding_mask,cu_seqlens
+        extra = None if self.attention is None else self.attention(x, *texts)
+        hidden = self.gate(F.gelu(self.fc1(x)), *texts, extra=extra)
         return self.drop(self.fc2(hidden))
 
     def start(self,

@@ -50,14 +50,15 @@ def table_alone(
 
 # %% ../nbs/tasks/01_tasks.ipynb #85e40bf7
 _ONLY = dict(mixup='images with a class', cutmix='images with a class', erasing='images',
-             mixer='language models', smoothing='classes')
+             mixer='language models', smoothing='classes', pack='texts with a class')
+_OFF = dict(mixer='none', pack='false') # where it is not 0
 
 class Task:
     "What a network is trained to do; a subclass says what differs."
     name = None         # As in recipes and run folders
     inputs = None       # What networks for it read: 'images', 'texts' or 'sequences'
     data = ()           # Names of data sets that it suits, beside those that name it themselves
-    fields = ()         # Of smoothing, mixup, cutmix, erasing and mixer, those that have a use here
+    fields = ()         # Of smoothing, mixup, cutmix, erasing, mixer and pack, those of use here
     recipe = {}         # Fields of the recipe that is used where none is named
     unit = 'value'      # What the values of its predictions are
     generates = None    # What its networks can continue: 'text', 'images', or nothing
@@ -102,9 +103,8 @@ class Task:
         "Raise `ValueError` for settings that make no sense here."
         for field,what in _ONLY.items():
             if settings[field] and field not in self.fields:
-                off = 'none' if field == 'mixer' else 0
                 raise ValueError(f"{field}={settings[field]} is for {what}, not for "
-                                 f"task={self.name!r}: use {field}={off}")
+                                 f"task={self.name!r}: use {field}={_OFF.get(field, 0)}")
         if isinstance(settings['augment'], str) and self.inputs != 'images':
             raise ValueError(f"augment={settings['augment']!r} is a policy for images, not for "
                              f"task={self.name!r}: use augment=true or augment=false")
@@ -547,7 +547,7 @@ class MaskedLanguageModel(TextTask):
 # %% ../nbs/tasks/01_tasks.ipynb #db480b11
 class TextClassification(_Classes, TextTask):
     "The class of a sentence or of a pair of sentences."
-    name,fields = 'text_classification',('mixer', 'smoothing')
+    name,fields = 'text_classification',('mixer', 'smoothing', 'pack')
 
     def target(self,
         example, # Has a `label`
@@ -559,8 +559,9 @@ class TextClassification(_Classes, TextTask):
         settings:dict, # All fields of a recipe
         data:dict,     # With `classes`
     )->tuple:          # Arguments for `build`, and names of those that this network refuses
-        "As for all texts, and as many classes as the data have."
+        "As for all texts, and as many classes as the data have; packed texts read no padding."
         arguments,refused = super().arguments(settings, data)
+        if settings['pack']: arguments['mask_padding'] = True # in evaluation there is some
         return arguments | dict(num_classes=len(data['classes'])),refused
 
     def build(self,

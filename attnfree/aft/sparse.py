@@ -9,7 +9,8 @@ __all__ = ['index_mean', 'AFTConvGumbel']
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from ..weighted_mean import choose_sums,exact_mean,in_scale,prepare_keys_values,readable
+from ..mixer import readable
+from ..weighted_mean import choose_sums,exact_mean,in_scale,prepare_keys_values
 from ..weighted_mean import row_top,run_sums,safe_denominator,value_scale
 from ..biased_mean import _weights
 from .conv import AFTConv

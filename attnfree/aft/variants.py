@@ -16,11 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from ..mixer import check_tokens,count_tokens,resample_tokens
+from ..mixer import count_tokens,readable,resample_tokens
+from ..packing import texts_of
 from ..sequences import append_tokens,count_seen,hold,last_tokens,piece_positions
 from ..sequences import read_piece,step_as_piece
 from ..weighted_mean import choose_sums,exact_mean,full_precision,largest_span,plain_mean
-from ..weighted_mean import readable,row_top,run_sums,sums_for_span
+from ..weighted_mean import row_top,run_sums,sums_for_span
 from ..biased_mean import band_mean,full_mean
 
 # %% ../../nbs/mixers/aft/00_variants.ipynb #ba7e16e4
@@ -34,13 +35,17 @@ class _AFT(nn.Module):
         self.qkv,self.out = nn.Linear(dim, sum(self.channels), bias=False),nn.Linear(dim, dim)
 
     def forward(self,
-        x:Tensor,                     # Tokens, `(b, n, d)`
+        x:Tensor,                     # Tokens, `(b, n, d)`, packed `(1, n, d)`
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+        cu_seqlens:Tensor=None,       # Where each text of a packed row ends, `(k+1,)`
     )->Tensor:                        # Tokens, `(b, n, d)`
         "Gate the weighted means; a token that sees only padding gets the output layer's bias."
-        check_tokens(x, self.grid, self.prefix)
+        texts = texts_of(self, x, key_padding_mask, cu_seqlens)
         q,k,v = self.qkv(x).split(self.channels, dim=-1)
-        return self._finish(q, self.mean(k, v, key_padding_mask), v)
+        keys,values = texts.unpack(k),texts.unpack(v)
+        mean = self.mean(keys, values, texts.padding)
+        if cu_seqlens is not None: mean = texts.pack(mean.expand_as(values))
+        return self._finish(q, mean, v)
 
     def _finish(self, q, mean, v):
         "Gate the mean by the query, if there is one, and lead it out."

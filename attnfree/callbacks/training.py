@@ -336,7 +336,7 @@ class RunLog(Callback):
     def after_batch(self):
         "Measure, and write a row if it is time."
         if not self.training: return
-        now,images = perf_counter(),len(self.xb[0])*rank_and_world()[1]
+        now,images = perf_counter(),len(self.yb[0])*rank_and_world()[1]
         for sums in (self.of_epoch, self.of_step):
             sums['images'] += images
             sums['seconds'] += now - self.last

@@ -163,7 +163,8 @@ def _create_dls(settings, task, path, workers, skip_bad, tokenizer):
     with error_context(f'task={task.name!r}: no example can be made of data={name!r}'):
         dls = create_dls(name, task, path, bs=settings['bs']//settings['accumulate'],
                          size=settings['size'], seed=settings['seed'], workers=workers,
-                         augment=settings['augment'], skip_bad=skip_bad, tokenizer=tokenizer)
+                         augment=settings['augment'], skip_bad=skip_bad, tokenizer=tokenizer,
+                         **dict(pack=True) if settings['pack'] else {})
     dls.train.group = settings['accumulate']
     dls.train.limit,dls.valid.limit = settings['train_examples'],settings['valid_examples']
     return dls
@@ -208,10 +209,10 @@ def _two_examples(plan):
     task,loader = plan.task,plan.dls.valid
     with error_context(f'task={task.name!r}: no example can be made of these data'):
         batch = loader.new(bs=2*rank_and_world()[1], num_workers=0).one_batch()
-        batch = [part.as_subclass(torch.Tensor) for part in to_cpu(batch)]
-    return batch[:task.n_inp],batch[task.n_inp:]
+        batch = [part if part is None else part.as_subclass(torch.Tensor) for part in to_cpu(batch)]
+    return batch[:plan.dls.n_inp],batch[plan.dls.n_inp:]
 
-def _shapes(parts): return ', '.join(str(tuple(part.shape)) for part in parts)
+def _shapes(parts): return ', '.join(str(tuple(part.shape)) for part in parts if part is not None)
 
 def _try_loss(plan, scores, targets, shapes):
     "The loss of two examples; raises `ValueError` for one that cannot be trained by."

@@ -16,10 +16,10 @@ import torch.nn.functional as F
 from timm.layers import register_notrace_module,trunc_normal_
 from torch import nn,Tensor
 from ..backbone import Backbone,Readout,init_linear
-from ..mixer import count_tokens
+from ..mixer import count_tokens,readable
+from ..packing import Texts
 from ..sequences import check_state,count_seen,from_front,hold,piece_positions,prefill
 from ..sequences import step_or_wait,to_front
-from ..weighted_mean import readable
 
 # %% ../../nbs/text/03_model.ipynb #fe644af8
 def _in_range(name, ids, size, instead='use its own tokenizer, or build it for another size'):
@@ -71,7 +71,7 @@ class TokenEmbedding(nn.Module):
         at:Tensor=None,       # Position of each, `(b, n)`; `None`: from the first
     )->Tensor:                # Tokens, `(b, n, d)`
         "Look up and add; raises `ValueError` for what the tables do not have."
-        n = ids.shape[1]
+        n = ids.shape[1] if at is None else 0 # positions that cannot be looked at are trusted
         known = at is not None and at.device.type == 'cpu' and readable(at)
         if known and at.numel(): n = int(at.max()) + 1
         if n > self.grid[0]:
@@ -115,21 +115,36 @@ class TextModel(Backbone):
         self.mask_padding = mask_padding
 
     def forward_features(self,
-        ids:Tensor,                   # Token ids, `(b, n)`
+        ids:Tensor,                   # Token ids, `(b, n)`, packed `(1, n)`
         segments:Tensor=None,         # Segment of each, `(b, n)`; `None`: all of the first
         key_padding_mask:Tensor=None, # `True` at padding, `(b, n)`; `None`: as mask_padding says
+        cu_seqlens:Tensor=None,       # Where each text of a packed row ends, `(k+1,)`
     )->Tensor:                        # Tokens after the final norm, `(b, n, d)`
         "From ids to tokens."
+        if cu_seqlens is not None:
+            texts = Texts(ids, key_padding_mask, cu_seqlens, self.stem.grid[0])
+            return self.body(self.stem(ids, segments, texts.positions[None]), None, cu_seqlens)
         if key_padding_mask is None and self.mask_padding: key_padding_mask = ids == 0
         return self.body(self.stem(ids, segments), key_padding_mask)
 
+    def forward_head(self,
+        x:Tensor,               # Tokens, as forward_features returns them
+        pre_logits:bool=False,  # Return what the head would get
+        cu_seqlens:Tensor=None, # Where each text of a packed row ends, `(k+1,)`
+    )->Tensor:                  # Scores, `(b or k, num_classes)`, or features, `(b or k, d)`
+        "From tokens to scores."
+        if cu_seqlens is None: return super().forward_head(x, pre_logits)
+        return self.readout(x, pre_logits, cu_seqlens)
+
     def forward(self,
-        ids:Tensor,                   # Token ids, `(b, n)`
+        ids:Tensor,                   # Token ids, `(b, n)`, packed `(1, n)`
         segments:Tensor=None,         # Segment of each, `(b, n)`; `None`: all of the first
         key_padding_mask:Tensor=None, # As in forward_features
+        cu_seqlens:Tensor=None,       # Where each text of a packed row ends, `(k+1,)`
     )->Tensor:                        # What the readout makes of the tokens
         "From ids to scores."
-        return self.forward_head(self.forward_features(ids, segments, key_padding_mask))
+        x = self.forward_features(ids, segments, key_padding_mask, cu_seqlens)
+        return self.forward_head(x, cu_seqlens=cu_seqlens)
 
     def reset_classifier(self,
         num_classes:int,      # Number of classes of the new head; 0 for none
@@ -176,9 +191,10 @@ class LanguageModel(TextModel):
         super().__init__(stem, body, readout, mask_padding=mask_padding)
 
     def forward_head(self,
-        x:Tensor,              # Tokens, as forward_features returns them
-        pre_logits:bool=False, # Return what the readout would get
-    )->Tensor:                 # Scores, `(b, n, vocab_size)`, or the tokens
+        x:Tensor,               # Tokens, as forward_features returns them
+        pre_logits:bool=False,  # Return what the readout would get
+        cu_seqlens:Tensor=None, # Not needed: tokens are scored, not texts
+    )->Tensor:                  # Scores, `(b, n, vocab_size)`, or the tokens
         "From tokens to scores over the vocabulary."
         return x if pre_logits else self.readout(x, self.stem.words.weight)
 
@@ -198,9 +214,10 @@ class MaskedLM(LanguageModel):
         segments:Tensor=None,         # Segment of each, `(b, n)`; `None`: all of the first
         at:Tensor=None,               # Positions to predict, `(b, k)`; `None`: all
         key_padding_mask:Tensor=None, # As in forward_features
+        cu_seqlens:Tensor=None,       # Where each text of a packed row ends, `(k+1,)`
     )->Tensor:                        # Scores, `(b, k, vocab_size)` or `(b, n, vocab_size)`
         "Score the vocabulary at every position that is to be predicted."
-        x = self.forward_features(ids, segments, key_padding_mask)
+        x = self.forward_features(ids, segments, key_padding_mask, cu_seqlens)
         return self.scores_at(x, at)
 
 # %% ../../nbs/text/03_model.ipynb #bc100865
@@ -226,9 +243,10 @@ class CausalLM(LanguageModel):
         ids:Tensor,                   # Token ids, `(b, n)`
         at:Tensor=None,               # Positions after which to predict, `(b, k)`; `None`: all
         key_padding_mask:Tensor=None, # `True` at padding, `(b, n)`
+        cu_seqlens:Tensor=None,       # Where each text of a packed row ends, `(k+1,)`
     )->Tensor:                        # Scores, `(b, k, vocab_size)` or `(b, n, vocab_size)`
         "Score the vocabulary for the token after every position, or after some."
-        x = self.forward_features(ids, key_padding_mask=key_padding_mask)
+        x = self.forward_features(ids, None, key_padding_mask, cu_seqlens)
         return self.scores_at(x, at)
 
     def start(self,
@@ -331,10 +349,14 @@ class AnswerSpan(TextModel):
         ids:Tensor,                   # Token ids, `(b, n)`
         segments:Tensor=None,         # Segment of each, `(b, n)`; `None`: all of the first
         key_padding_mask:Tensor=None, # As in forward_features
+        cu_seqlens:Tensor=None,       # Where each text of a packed row ends, `(k+1,)`
     )->Tensor:                        # Scores of beginning and end, `(b, n, 2)`, -inf at padding
-        "Score every token as the beginning and as the end of the answer."
-        scores = super().forward(ids, segments, key_padding_mask)
-        return scores.masked_fill((ids == 0)[...,None], -torch.inf)
+        "Score every token as the beginning and as the end of the answer; packed `(k, longest, 2)`."
+        features = self.forward_features(ids, segments, key_padding_mask, cu_seqlens)
+        scores = self.readout(features)
+        if cu_seqlens is None: return scores.masked_fill((ids == 0)[...,None], -torch.inf)
+        texts = Texts(ids, None, cu_seqlens, self.stem.grid[0])
+        return texts.unpack(scores).masked_fill(texts.padding[...,None], -torch.inf)
 
 def fine_tune(
     model:TextModel,   # A pre-trained model; the new one shares its stem and body
