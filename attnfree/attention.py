@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import nn,Tensor
 from .mixer import check_tokens,count_heads,count_tokens,toeplitz_matrix
 from .packing import texts_of
-from .sequences import append_tokens,count_seen,piece_positions,read_piece,step_as_piece
+from .sequences import append_tokens,check_step,count_seen,piece_positions
+from .sequences import read_piece,step_as_piece
 
 # %% ../nbs/mixers/00_attention.ipynb #11030464
 def visible_tokens(
@@ -83,11 +84,11 @@ class _Cached(nn.Module):
         "A piece of the causal form; the same as `step` for each of its tokens."
         return read_piece(self, x, state, key_padding_mask)
 
-    def _add(self, cache, seen, new):
+    def _add(self, cache, seen, new, after):
         "A cache, `(b, heads, room, c)`, with new tokens `(b, heads, n, c)`; it is left as it was."
         cache,new = cache.transpose(1, 2),new.transpose(1, 2)
         longest = count_tokens(self.grid, self.prefix)
-        return append_tokens(cache, seen, new)[:,:longest].transpose(1, 2)
+        return append_tokens(cache, seen, new, after)[:,:longest].transpose(1, 2)
 
     def _places(self, seen, n, lengths, device):
         "How many tokens there will be, and the positions of the new ones, `(1 or b, n)`."
@@ -186,8 +187,9 @@ class Attention(_Cached):
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # Mixed token, `(b, d)`, and the new state
         "One token of the causal form, in time and memory that grow with the tokens so far."
+        check_step(self, x_t, state, AttentionState)
         if not self._steps_in_place(state, key_padding_mask):
-            return step_as_piece(self, x_t, state, key_padding_mask)
+            return step_as_piece(self, x_t, state, key_padding_mask, AttentionState)
         n,longest = state.seen,count_tokens(self.grid, self.prefix)
         count_seen(n, 1, None, longest)
         q,k,v = self.qkv(x_t).unflatten(-1, (3, self.heads, -1)).unbind(1)
@@ -201,7 +203,8 @@ class Attention(_Cached):
     def _piece(self, x, state, lengths):
         q,k,v = _split_heads(self.qkv(x), self.heads, x.shape[2]//self.heads)
         seen,at = self._places(state.seen, x.shape[1], lengths, x.device)
-        keys,values = self._add(state.keys, state.seen, k),self._add(state.values, state.seen, v)
+        keys,values = (self._add(cache, state.seen, new, seen)
+                       for cache,new in ((state.keys, k), (state.values, v)))
         n = keys.shape[2]
         mask = (torch.arange(n, device=x.device) <= at[...,None])[:,None]
         if self.relative: mask = self._rows(at, n).to(v.dtype).masked_fill(~mask, -torch.inf)
@@ -263,8 +266,9 @@ class PositionAttention(_Cached):
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # Mixed token, `(b, d)`, and the new state
         "One token of the causal form, in time and memory that grow with the tokens so far."
+        check_step(self, x_t, state, PositionState)
         if not self._steps_in_place(state, key_padding_mask):
-            return step_as_piece(self, x_t, state, key_padding_mask)
+            return step_as_piece(self, x_t, state, key_padding_mask, PositionState)
         n,longest = state.seen,count_tokens(self.grid, self.prefix)
         count_seen(n, 1, None, longest)
         values = _with_room(state.values, n, longest)
@@ -275,7 +279,7 @@ class PositionAttention(_Cached):
     def _piece(self, x, state, lengths):
         v, = _split_heads(self.qkv(x), self.heads, x.shape[2]//self.heads)
         seen,at = self._places(state.seen, x.shape[1], lengths, x.device)
-        values = self._add(state.values, state.seen, v)
+        values = self._add(state.values, state.seen, v, seen)
         n = values.shape[2]
         visible = (torch.arange(n, device=x.device) <= at[...,None])[:,None]
         weights = _shares(self._rows(at, n), visible).expand(len(v), -1, -1, -1)

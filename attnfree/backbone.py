@@ -8,6 +8,7 @@ __all__ = ['POOLS', 'init_linear', 'init_for_width', 'init_layers', 'Stack', 'Re
 # %% ../nbs/skeleton/05_backbone.ipynb #60c0d9a1
 import math
 from copy import deepcopy
+from functools import partial
 
 import torch
 from torch import nn,Tensor
@@ -139,8 +140,10 @@ class Stack(nn.Module):
         empty,states = self.start(len(x)),[]
         if state is None: state = empty
         else: check_state(state, empty)
+        again = self.checkpointing and torch.is_grad_enabled()
         for block,block_state in zip(self.blocks, state):
-            x,block_state = prefill(block, x, block_state, key_padding_mask)
+            read = partial(checkpoint, prefill, use_reentrant=False) if again else prefill
+            x,block_state = read(block, x, block_state, key_padding_mask)
             states.append(block_state)
         return self.norm(x),tuple(states)
 

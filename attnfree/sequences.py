@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['named_parts', 'map_state', 'select_rows', 'state_to', 'state_bytes', 'save_state', 'load_state', 'check_state',
-           'check_waits', 'to_front', 'from_front', 'hold', 'append_tokens', 'count_seen', 'piece_positions',
-           'last_tokens', 'read_piece', 'step_as_piece', 'step_or_wait', 'prefill']
+           'check_step', 'check_waits', 'to_front', 'from_front', 'hold', 'append_tokens', 'count_seen',
+           'piece_positions', 'last_tokens', 'read_piece', 'step_as_piece', 'step_or_wait', 'prefill']
 
 # %% ../nbs/skeleton/02_sequences.ipynb #2824c25e
 import inspect
@@ -40,15 +40,20 @@ def map_state(
 def select_rows(
     state:tuple, # The state of b texts
     rows:Tensor, # Numbers of some, in any order and as often as wanted, `(k,)`; or a mask, `(b,)`
-)->tuple:        # The state of k texts
+)->tuple:        # The state of k texts, which shares nothing with the old one
     "The state of some of the texts: divide a batch, or let texts fork and change places."
+    rows = torch.as_tensor(rows) if isinstance(rows, list) else rows
+    if not isinstance(rows, Tensor) or rows.ndim != 1 or rows.is_floating_point():
+        raise ValueError(f"rows={rows!r} must be a list or tensor of whole numbers or of bool, "
+                         "(k,): one number for each text that is wanted")
     return map_state(lambda tensor: tensor[rows], state)
 
 def state_to(
     state:tuple, # A state
-    *args,       # As for `Tensor.to`: a device; a dtype is for numbers with a fraction only
-)->tuple:        # The state there
-    "Move a state, as `module.to(...)` moves a mixer."
+    *args,       # As for `Tensor.to`: a device; a dtype is for numbers with a fraction only; a state
+)->tuple:        # The state there; or with each dtype and device of the state that was given
+    "Move a state, as `module.to(...)` moves a mixer; a mixer that was moved has the right `start`."
+    if isinstance(args[0], tuple): return map_state(lambda t,like: t.to(like), state, args[0])
     def moved(tensor):
         if tensor.is_floating_point(): return tensor.to(*args)
         return tensor.to(*[arg for arg in args if not isinstance(arg, torch.dtype)])
@@ -75,8 +80,12 @@ def load_state(
     like:tuple,    # A state of the same mixer or network, such as `start(1)`; its device is taken
 )->tuple:          # The state of the file
     "Read a state from a file; raises `ValueError` for one of another network."
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
-    parts = load_file(file)
+    try: parts = load_file(file)
+    except SafetensorError as error:
+        raise ValueError(f"file={str(file)!r} is not what save_state writes, or damaged "
+                         f"({error})") from error
     expected = dict(named_parts(like))
     if set(parts) != set(expected):
         different = sorted(set(parts) ^ set(expected))
@@ -109,12 +118,17 @@ def check_state(
                          f"{type(expected).__name__} of {len(expected)} is needed: that is the "
                          "state of another network")
     names = getattr(expected, '_fields', range(len(expected)))
+    b = next((len(t) for _,t in named_parts(expected) if isinstance(t, Tensor)), 0)
     for part_name,part,other in zip(names, state, expected):
         where = f'{name}.{part_name}'
         if isinstance(other, tuple):
             check_state(part, other, where)
             continue
-        if not (isinstance(part, Tensor) and isinstance(other, Tensor)): continue
+        if isinstance(other, int): # a count, for all texts or for each
+            if isinstance(part, int) or getattr(part, 'shape', None) == (b,): continue
+            raise ValueError(f"{where}={part!r} must be one count, or one for each of {b} texts")
+        if not isinstance(part, Tensor):
+            raise ValueError(f"{where}={part!r} must be a tensor")
         if part.shape[:1] != other.shape[:1]:
             raise ValueError(f"{where} is of {part.shape[0]} texts, but {other.shape[0]} are to be "
                              "continued: use select_rows(state, rows)")
@@ -125,7 +139,22 @@ def check_state(
         for what in ('dtype', 'device'):
             if getattr(part, what) != getattr(other, what):
                 raise ValueError(f"{where} has {what}={getattr(part, what)}, but the mixer works "
-                                 f"in {getattr(other, what)}: use state_to(state, {what})")
+                                 f"in {getattr(other, what)}: use state_to(state, start({b}))")
+
+def check_step(
+    mixer:nn.Module, # With `start`
+    x_t:Tensor,      # One token of each text, `(b, d)`
+    state:tuple,     # The state that was given
+    kind:type,       # What `start` returns
+)->None:
+    "Raise `ValueError` for a state of another mixer or batch; of a good one the look is short."
+    if type(state) is kind and x_t.ndim == 2:
+        tensors = (part for _,part in named_parts(state) if isinstance(part, Tensor))
+        if all(len(t) == len(x_t) for t in tensors): return
+    if x_t.ndim != 2:
+        raise ValueError(f"x_t has shape {tuple(x_t.shape)}: a step takes one token of each text, "
+                         "(b, d)")
+    check_state(state, mixer.start(len(x_t)))
 
 # %% ../nbs/skeleton/02_sequences.ipynb #082a55a5
 def check_waits(
@@ -171,30 +200,34 @@ def hold(
 
 # %% ../nbs/skeleton/02_sequences.ipynb #30d5ebd9
 def append_tokens(
-    cache:Tensor,    # Of `seen` tokens, `(b, room, ...)`
-    seen:int|Tensor, # Tokens in it, for all rows or for each, `(b,)`
-    new:Tensor,      # Tokens to add, `(b, n, ...)`
-)->Tensor:           # `(b, room', ...)`
+    cache:Tensor,          # Of `seen` tokens, `(b, room, ...)`
+    seen:int|Tensor,       # Tokens in it, for all rows or for each, `(b,)`
+    new:Tensor,            # Tokens to add, `(b, n, ...)`
+    after:int|Tensor=None, # Tokens then, from count_seen; `None`: not known
+)->Tensor:                 # `(b, room', ...)`
     "A cache with more tokens, behind those that are in it."
     new = new.to(cache.dtype)
     if isinstance(seen, int): return torch.cat([cache[:,:seen], new], dim=1)
     places = seen[:,None] + torch.arange(new.shape[1], device=new.device)
     places = places.view(*places.shape, *[1]*(new.ndim-2)).expand_as(new)
-    return torch.cat([cache, torch.zeros_like(new)], dim=1).scatter(1, places, new)
+    cache = torch.cat([cache, torch.zeros_like(new)], dim=1).scatter(1, places, new)
+    known = isinstance(after, Tensor) and after.device.type == 'cpu' and readable(after)
+    return cache[:,:int(after.max())] if known and after.numel() else cache # room nobody needs
 
 def count_seen(
     seen:int|Tensor, # Tokens so far, for all rows or for each, `(b,)`
     n:int,           # Tokens of a piece
     lengths:Tensor,  # How many of them each row has, `(b,)`; `None`: all
     longest:int,     # Tokens that the mixer was built for
+    instead:str='use resized(grid)', # What would do, in the error
 )->int|Tensor:       # Tokens then
     "Count on; raises `ValueError` where there would be more tokens than the mixer was built for."
     seen = seen + (n if lengths is None else lengths)
     if isinstance(seen, Tensor) and not readable(seen): return seen
     most = seen if isinstance(seen, int) else int(seen.max()) if seen.numel() else 0
     if most > longest:
-        raise ValueError(f"token {most} is more than the {longest} that the mixer was built for: "
-                         "use resized(grid)")
+        raise ValueError(f"token {most} is more than the {longest} that it was built for: "
+                         f"{instead}")
     return seen
 
 def piece_positions(
@@ -241,8 +274,10 @@ def step_as_piece(
     x_t:Tensor,      # One token of each text, `(b, d)`
     state:tuple,     # The state before it
     waits:Tensor,    # `True` for a row that has none, `(b,)`; `None`: all have one
+    kind:type,       # What the state must be
 )->tuple:            # Mixed token, `(b, d)`, and the new state
     "A step of a mixer for which it is no less work than a piece of one token."
+    check_step(mixer, x_t, state, kind)
     if waits is not None: check_waits(waits, x_t.shape[:1])
     lengths = None if waits is None else (~waits).long()
     y,state = mixer._piece(x_t[:,None], state, lengths)

@@ -168,7 +168,7 @@ class SpatialGatingUnit(nn.Module):
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # Gated token, and the new state
         "One token of the causal form, in time that grows with the tokens so far."
-        return step_as_piece(self, x_t, state, key_padding_mask)
+        return step_as_piece(self, x_t, state, key_padding_mask, GateState)
 
     def prefill(self,
         x:Tensor,                     # Hidden channels, `(b, n, dim)`, at least one token
@@ -182,7 +182,7 @@ class SpatialGatingUnit(nn.Module):
         n,longest = x.shape[1],self.bias.shape[1]
         seen = count_seen(state.seen, n, lengths, longest)
         z,read = self._split(x)
-        normed = append_tokens(state.normed, state.seen, self.norm(read))[:,:longest]
+        normed = append_tokens(state.normed, state.seen, self.norm(read), seen)[:,:longest]
         at = piece_positions(state.seen, n, x.device).clamp(max=longest-1)
         rows = self._rows(at, normed.shape[1])
         by_head = normed.to(rows).unflatten(-1, (len(self.weight), -1)).transpose(1, 2)
@@ -292,7 +292,7 @@ class TinyAttention(nn.Module):
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # Mixed token, `(b, dim_out)`, and the new state
         "One token of the causal form, in time that grows with the tokens so far."
-        return step_as_piece(self, x_t, state, key_padding_mask)
+        return step_as_piece(self, x_t, state, key_padding_mask, TinyAttentionState)
 
     def prefill(self,
         x:Tensor,                      # Tokens, `(b, n, d)`, at least one
@@ -306,7 +306,7 @@ class TinyAttention(nn.Module):
         n,longest = x.shape[1],count_tokens(self.grid, self.prefix)
         seen = count_seen(state.seen, n, lengths, longest)
         q,k,v = self.qkv(x).chunk(3, dim=-1)
-        keys,values = (append_tokens(cache, state.seen, new)[:,:longest]
+        keys,values = (append_tokens(cache, state.seen, new, seen)[:,:longest]
                        for cache,new in ((state.keys, k), (state.values, v)))
         at = piece_positions(state.seen, n, x.device)
         visible = torch.arange(keys.shape[1], device=x.device) <= at[...,None]
@@ -383,7 +383,7 @@ class GatedMLP(nn.Module):
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # Mixed token, `(b, d)`, and the new state
         "One token of the causal form."
-        return step_as_piece(self, x_t, state, key_padding_mask)
+        return step_as_piece(self, x_t, state, key_padding_mask, GatedMLPState)
 
     def prefill(self,
         x:Tensor,                     # Tokens, `(b, n, d)`, at least one

@@ -155,3 +155,46 @@ def test_no_text_at_all(name):
     network, ids = build(name)
     y, state = network.prefill(ids[:0,:5])
     assert y.shape[:2] == (0, 5) and network.step(ids[:0,0], state)[0].shape[0] == 0
+
+
+@pytest.mark.parametrize('name', NAMES[:7])
+def test_a_step_refuses_the_state_of_others(name):
+    network, ids = build(name, torch.float32)
+    mixer, x_t = network.body.blocks[0].mixer, torch.randn(3, 64)
+    other = build('pixels_gmlp_micro_8' if 'gmlp' not in name else NAMES[1])[0].body.blocks[0].mixer
+    if type(other.start(1)) is not type(mixer.start(1)):
+        with pytest.raises(ValueError, match='state of another network'):
+            mixer.step(x_t, other.start(3))
+    with pytest.raises(ValueError, match='a step takes one token'):
+        mixer.step(x_t[None], mixer.start(3))
+    with pytest.raises(ValueError, match='state of another network'):
+        network.step(ids[:,0], mixer.start(3))
+    _, state = mixer.prefill(torch.randn(2, 4, 64))
+    with torch.no_grad(), pytest.raises(ValueError, match='of 2 texts'): mixer.step(x_t, state)
+
+
+@pytest.mark.parametrize('name', ['pixels_attention_micro_8', 'pixels_aft_full_micro_8',
+                                  'pixels_gmlp_micro_8', 'pixels_amlp_micro_8'])
+def test_caches_do_not_grow_while_all_wait(name):
+    network, ids = build(name)
+    with torch.no_grad():
+        _, state = network.prefill(ids[:,:10])
+        wait = torch.ones(3, dtype=torch.bool)
+        for _ in range(5): _, state = network.step(ids[:,0], state, wait)
+        _, state = network.prefill(ids[:,:20], state, wait[:,None].expand(3, 20))
+        sizes = {t.shape[-2] for name, t in named_parts(state) if name.endswith(('keys', 'values',
+                                                                                  'normed'))}
+        y, _ = network.prefill(ids[:,10:], state)
+        assert_close(y, network(ids)[:,10:])
+    assert sizes == {10}, sizes
+
+
+def test_pieces_are_computed_again_where_memory_is_saved():
+    network, ids = build('pixels_aft_local_micro_8')
+    gradients = []
+    for checkpointing in (False, True):
+        network.set_grad_checkpointing(checkpointing)
+        network.zero_grad()
+        read(network, ids, [20, 41])[0].cos().sum().backward()
+        gradients.append({name: p.grad for name, p in network.named_parameters()})
+    assert_close(*gradients, rtol=1e-9, atol=1e-12)

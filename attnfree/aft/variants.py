@@ -18,8 +18,8 @@ from torch import nn,Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from ..mixer import count_tokens,readable,resample_tokens
 from ..packing import texts_of
-from ..sequences import append_tokens,count_seen,hold,last_tokens,piece_positions
-from ..sequences import read_piece,step_as_piece
+from ..sequences import append_tokens,check_step,count_seen,hold,last_tokens
+from ..sequences import piece_positions,read_piece,step_as_piece
 from ..weighted_mean import choose_sums,exact_mean,full_precision,largest_span,plain_mean
 from ..weighted_mean import row_top,run_sums,sums_for_span
 from ..biased_mean import band_mean,full_mean
@@ -174,6 +174,7 @@ class AFTSimple(_AFT):
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # Mixed token, `(b, d)`, and the new state
         "One token of the causal form, in constant time."
+        check_step(self, x_t, state, WeightedSums)
         q,k,v = self.qkv(x_t).split(self.channels, dim=-1)
         new = add_token(state, k, v)
         y = self._finish(q, (new.total/new.weight).to(v.dtype), v)
@@ -346,18 +347,19 @@ class AFTFull(_Biased):
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # Mixed token, `(b, d)`, and the new state
         "One token of the causal form; time and memory grow with the tokens seen."
-        return step_as_piece(self, x_t, state, key_padding_mask)
+        return step_as_piece(self, x_t, state, key_padding_mask, KeysValues)
 
     def _piece_mean(self, k, v, state, lengths):
         "One row of biases for one token, otherwise the mean of all tokens so far again."
         (b,n,_),longest = k.shape,count_tokens(self.grid, self.prefix)
         seen = count_seen(state.seen, n, lengths, longest)
-        keys,values = (append_tokens(cache, state.seen, new)[:,:longest]
+        keys,values = (append_tokens(cache, state.seen, new, seen)[:,:longest]
                        for cache,new in ((state.keys, k), (state.values, v)))
         at = piece_positions(state.seen, n, k.device).clamp(max=longest-1)
         if n == 1: mean = self._row_mean(keys, values, self._bias_rows_at(at[:,0], keys))[:,None]
         else:
             mean = self.mean(keys, values)
+            at = at.clamp(max=mean.shape[1]-1)
             mean = mean.gather(1, at[...,None].expand(b, -1, mean.shape[-1]))
         return mean,KeysValues(seen, keys, values)
 
@@ -437,6 +439,7 @@ class _Windowed:
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # Mixed token, `(b, d)`, and the new state
         "One token of the causal form; the time depends on the window only."
+        check_step(self, x_t, state, WindowState)
         left = self._left()
         q,k,v = self.qkv(x_t).split(self.channels, dim=-1)
         if k.shape != v.shape: k = k.repeat_interleave(v.shape[-1]//k.shape[-1], dim=-1)

@@ -14,7 +14,7 @@ from ..cost.gmlp import gmlp_case,gmlp_parts_case,toeplitz_case
 from ..learner import learner_case
 from .less_attention import lavit_case,less_attention_case
 from .sequences import (constant_time_case,generation_case,long_text_case,
-                                      long_text_memory,prompt_case)
+                                      long_text_memory,packing_case,prompt_case)
 from ..families import check_known
 
 # %% ../../nbs/bench/03_cases.ipynb #42f269fe
@@ -23,7 +23,7 @@ CASES = dict(ff=ff_case, attention=attention_case, aft=aft_case, aft_causal=aft_
              gmlp_parts=gmlp_parts_case, gmlp=gmlp_case, toeplitz=toeplitz_case,
              less_attention=less_attention_case, lavit=lavit_case, generation=generation_case,
              constant_time=constant_time_case, long_text=long_text_case, prompt=prompt_case,
-             learner=learner_case)
+             packing=packing_case, learner=learner_case)
 
 def bench(
     case:str,       # Name in CASES

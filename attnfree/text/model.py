@@ -262,6 +262,7 @@ class CausalLM(LanguageModel):
         key_padding_mask:Tensor=None, # `True` for a text that waits, `(b,)`
     )->tuple:                         # Scores of the next token, `(b, vocab_size)`; the new state
         "Read one token; raises `ValueError` past the last position the model was built for."
+        if type(state) is not TextState: check_state(state, self.start(len(ids)))
         at = state.seen
         if ids.shape != at.shape:
             raise ValueError(f"ids has shape {tuple(ids.shape)}: a step takes one token of each of "
@@ -289,7 +290,7 @@ class CausalLM(LanguageModel):
         if key_padding_mask is not None: # padding goes to the end of each row
             front,lengths,order = to_front(ids[...,None], key_padding_mask)
             ids,waits = front[...,0],torch.arange(n, device=ids.device) >= lengths[:,None]
-        seen = count_seen(state.seen, n, lengths, longest)
+        seen = count_seen(state.seen, n, lengths, longest, 'use set_input_size(n)')
         places = piece_positions(state.seen, n, ids.device).clamp(max=longest-1)
         x,blocks = prefill(self.body, self.stem(ids, at=places), state.blocks, waits)
         if lengths is not None: x = from_front(x, order)
