@@ -50,7 +50,7 @@ def select_rows(
 
 def state_to(
     state:tuple, # A state
-    *args,       # As for `Tensor.to`: a device; a dtype is for numbers with a fraction only; a state
+    *args,       # As for `Tensor.to`: a device; a dtype, of numbers with a fraction; or a state
 )->tuple:        # The state there; or with each dtype and device of the state that was given
     "Move a state, as `module.to(...)` moves a mixer; a mixer that was moved has the right `start`."
     if isinstance(args[0], tuple): return map_state(lambda t,like: t.to(like), state, args[0])

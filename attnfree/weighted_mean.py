@@ -5,11 +5,13 @@
 # %% auto #0
 __all__ = ['LIMITS', 'dense_mean', 'transformed', 'largest_span', 'sums_for_span', 'choose_sums', 'row_top', 'full_precision',
            'run_sums', 'prepare_keys_values', 'safe_denominator', 'value_scale', 'in_scale', 'running_max',
-           'linear_scan', 'plain_mean', 'exact_mean']
+           'linear_scan', 'kernels_work', 'plain_mean', 'exact_mean']
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #b012026d
-import math
+import math,os,warnings
 from contextlib import nullcontext
+from functools import cache
+from importlib import import_module
 
 import torch
 import torch.nn.functional as F
@@ -219,6 +221,7 @@ def linear_scan(
 )->Tensor:              # `x`
     "In place, token by token: `x[t] += gate[t]*x[t-1]`, with `reverse` `x[t] += gate[t]*x[t+1]`."
     n = x.shape[-2]
+    if not n: return x
     size = min(n, 8)
     if n % size:
         padding = (0, 0, 0, -n % size)
@@ -235,6 +238,21 @@ def linear_scan(
     if reverse: blocks[...,:-1,1:,:].addcmul_(gates[...,:-1,1:,:], blocks[...,1:,:1,:])
     else: blocks[...,1:,:-1,:].addcmul_(gates[...,1:,:-1,:], blocks[...,:-1,-1:,:])
     return x
+
+# %% ../nbs/mixers/03_weighted_mean.ipynb #5ac8f6f5
+@cache
+def _kernels():
+    "The module of the kernels, or `None`, with one warning, where triton is missing or too old."
+    try: return import_module('attnfree.kernels.prefix_mean')
+    except (ImportError, AttributeError) as error:
+        warnings.warn(f"no kernels for a GPU ({error}): PyTorch's operations are used instead, "
+                      "which are slower; install a newer triton")
+
+@torch.compiler.assume_constant_result
+def kernels_work()->bool: # `False` also if the environment has `ATTNFREE_KERNELS=0`
+    "Whether the kernels for a GPU can be used."
+    if os.environ.get('ATTNFREE_KERNELS') == '0' or not torch.cuda.is_available(): return False
+    return _kernels() is not None and _kernels().agrees()
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #bcfb6b06
 def _units(k, v, keep):
@@ -306,9 +324,13 @@ def plain_mean(
     causal:bool=False,            # Each token reads only itself and what came before
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
     count:Tensor=None,            # How often each token counts, a constant, `(b, n, 1 or d)`
+    kernel:bool=None,             # Take the kernel for a GPU; `None`: if it works there
 )->Tensor:                        # `(b, n, d)`; if not causal `(b, 1, d)`, the same for all tokens
     "The mean of `v`, weighted by `exp(k)` (the mean in Zhai et al. 2021, Eq. 5)."
     dtype = v.dtype
+    fits = causal and k.shape == v.shape and v.is_cuda and dtype != torch.float64
+    if kernel is None: kernel = fits and not transformed() and kernels_work()
+    if kernel: return _kernels().causal_mean(k, v, key_padding_mask, count)
     k,v,keep = prepare_keys_values(k, v, key_padding_mask, count)
     if causal:
         def mean(k, v):

@@ -106,7 +106,8 @@ def prompt_case(
     return settings
 
 # %% ../../nbs/bench/02_sequences.ipynb #962f608e
-TEXTS = {'SST-2': (64, 13, 0.55), 'MNLI': (128, 42, 0.45)} # longest, median, spread of the logarithm
+# Longest, median, and spread of the logarithm, of lengths in tokens
+TEXTS = {'SST-2': (64, 13, 0.55), 'MNLI': (128, 42, 0.45)}
 
 class _InOneRow(nn.Module):
     "A network that reads its texts from one row."
