@@ -161,10 +161,10 @@ class MixerBlock(nn.Module):
 
     def _skip(self, y, cu_seqlens):
         "A branch, in training left out for some images or texts."
-        if cu_seqlens is None or not (self.training and self.drop_path.drop_prob):
+        if cu_seqlens is None or not (self.training and getattr(self.drop_path, 'drop_prob', 0)):
             return self.drop_path(y)
         texts = Texts(y, None, cu_seqlens)
-        return y*self.drop_path(y.new_ones(len(texts.lengths), 1, 1))[texts.text,0]
+        return y*self.drop_path(y.new_ones(texts.lengths.shape[0], 1, 1))[texts.text,0]
 
     def forward(self,
         x:Tensor,                     # Tokens, `(b, n, d)`, packed `(1, n, d)`

@@ -301,7 +301,11 @@ def create_model(
     if mixer: _check_options(name, mixer)
     size = size._replace(n=size.n if n is None else n, mixer={**size.mixer, **(mixer or {})})
     options = dict(vocab_size=vocab_size, drop=drop, drop_path_rate=drop_path_rate)
-    if mask_padding is not None: options['mask_padding'] = mask_padding
+    if mask_padding is not None:
+        if not _accepts(family.build, 'mask_padding'):
+            raise ValueError(f"mask_padding={mask_padding}: {name} is not built with it; leave it "
+                             "out, in a training by pack=false")
+        options['mask_padding'] = mask_padding
     try: return family.build(size, **options)
     except TypeError as error:
         if mixer is None: raise

@@ -22,10 +22,10 @@ def check_borders(
     if not is_tensor or cu_seqlens.ndim != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64):
         raise ValueError(f"cu_seqlens={cu_seqlens!r} must be a tensor of int32 and shape (k+1,): "
                          "0, then where each of the k texts ends")
-    if len(x) != 1:
+    if x.shape[0] != 1:
         raise ValueError(f"cu_seqlens divides one row, but x has shape {tuple(x.shape)}: put the "
                          "texts one behind another, (1, n, ...)")
-    if len(cu_seqlens) < 2:
+    if cu_seqlens.shape[0] < 2:
         raise ValueError(f"cu_seqlens={cu_seqlens.tolist()} holds no text: it must be 0, then "
                          "where each text ends")
     if cu_seqlens.device != x.device:
@@ -59,23 +59,24 @@ class Texts:
             raise ValueError("key_padding_mask and cu_seqlens are both given: leave the padding "
                              "out of the row")
         n,self.lengths = x.shape[1],cu_seqlens.diff()
-        bound = n if longest is None else min(n, longest)
+        bound = n if longest is None else longest
         known = cu_seqlens.device.type == 'cpu' and readable(cu_seqlens)
         self.longest = max(1, int(self.lengths.max())) if known else bound
         tokens = torch.arange(n, device=x.device)
         self.text = torch.searchsorted(cu_seqlens[1:].contiguous(), tokens, right=True)
-        self.text = self.text.clamp(max=len(self.lengths)-1)
+        self.text = self.text.clamp(max=self.lengths.shape[0]-1)
         self.positions = (tokens - cu_seqlens[self.text]).clamp(0, self.longest-1)
         self.slots = self.text*self.longest + self.positions
-        if not causal:
-            self.padding = torch.arange(self.longest, device=x.device) >= self.lengths[:,None]
+        if not causal: # a text of no token has one of zeros, so that no mean divides by 0
+            used = self.lengths.clamp(min=1)[:,None]
+            self.padding = torch.arange(self.longest, device=x.device) >= used
 
     def unpack(self,
         x:Tensor, # `(1, n, d)`
     )->Tensor:    # `(k, longest, d)`, zeros behind the shorter ones; if not packed `x`
         "The texts as rows."
         if self.cu_seqlens is None: return x
-        k,d = len(self.lengths),x.shape[-1]
+        k,d = self.lengths.shape[0],x.shape[-1]
         return x.new_zeros(k*self.longest, d).index_copy(0, self.slots, x[0]).view(k, -1, d)
 
     def pack(self,
@@ -116,14 +117,15 @@ def mix_texts(
     "What a mixer makes of texts; raises `ValueError` if it cannot keep them apart."
     masked = {} if key_padding_mask is None else dict(key_padding_mask=key_padding_mask)
     if cu_seqlens is None: return mixer(x, **masked)
-    options = inspect.signature(mixer.forward).parameters
+    known = getattr(mixer, '_orig_mod', mixer) # of one that torch.compile has wrapped
+    options = inspect.signature(known.forward).parameters
     if 'cu_seqlens' in options: return mixer(x, cu_seqlens=cu_seqlens, **masked)
-    texts = texts_of(mixer, x, key_padding_mask, cu_seqlens)
+    texts = texts_of(known, x, key_padding_mask, cu_seqlens)
     if texts.padding is None: return texts.pack(mixer(texts.unpack(x)))
     if 'key_padding_mask' in options:
         return texts.pack(mixer(texts.unpack(x), key_padding_mask=texts.padding))
     raise ValueError(f"cu_seqlens: {type(mixer).__name__} cannot keep texts apart: its forward "
-                     "needs an argument cu_seqlens, or key_padding_mask")
+                     "needs an argument key_padding_mask, or cu_seqlens; train it with pack=false")
 
 # %% ../nbs/skeleton/03_packing.ipynb #4563b40b
 def pool_texts(
@@ -133,16 +135,20 @@ def pool_texts(
     prefix:int=0,      # Tokens in front of each text that mean and maximum leave out
 )->Tensor:             # `(k, d)`
     "Pool each text of a packed row."
+    if pool not in ('cls', 'mean', 'max'):
+        raise ValueError(f"pool={pool!r} must be 'cls', 'mean' or 'max'")
     texts = Texts(x, cu_seqlens=cu_seqlens)
-    k,d = len(texts.lengths),x.shape[-1]
+    k,d = texts.lengths.shape[0],x.shape[-1]
+    if not x.shape[1]: return x.new_zeros(k, d)
     if pool == 'cls':
         first = x[0].index_select(0, cu_seqlens[:-1].clamp(max=x.shape[1]-1))
         return first.masked_fill(texts.lengths[:,None] == 0, 0)
     place = texts.text[:,None].expand(-1, d)
     outside = (texts.positions < prefix)[:,None]
     how,nothing = ('sum', 0) if pool == 'mean' else ('amax', -torch.inf)
-    values = x[0].masked_fill(outside, nothing)
-    pooled = x.new_full((k, d), nothing).scatter_reduce(0, place, values, how)
+    values = x[0].to(torch.promote_types(x.dtype, torch.float32)).masked_fill(outside, nothing)
+    pooled = values.new_full((k, d), nothing).scatter_reduce(0, place, values, how)
     count = (texts.lengths - prefix).clamp(min=0)[:,None]
     pooled = pooled.masked_fill(count == 0, 0)
-    return pooled/count.clamp(min=1) if pool == 'mean' else pooled
+    if pool == 'mean': pooled = pooled/count.clamp(min=1)
+    return pooled.to(x.dtype)

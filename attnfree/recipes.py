@@ -109,7 +109,8 @@ FIELDS = {
     'clip':           Field(0., "largest norm of the gradient, 0: any", 'number'),
     # how it is computed
     'accumulate':     Field(1, "parts in which a batch is worked through", 'count'),
-    'pack':           Field(False, "texts of a batch stand one behind another, without padding",
+    'pack':           Field(False, "texts of a batch stand one behind another; the network is then "
+                                   "built not to read padding, of which held-out texts have some",
                             'switch'),
     'precision':      Field('fp32', "numbers that the network computes with; auto: bf16 where the "
                                     "machine computes in it, else fp32",

@@ -10,6 +10,7 @@ __all__ = ['named_parts', 'map_state', 'select_rows', 'state_to', 'state_bytes',
 # %% ../nbs/skeleton/02_sequences.ipynb #2824c25e
 import inspect
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn,Tensor
@@ -42,20 +43,39 @@ def select_rows(
     rows:Tensor, # Numbers of some, in any order and as often as wanted, `(k,)`; or a mask, `(b,)`
 )->tuple:        # The state of k texts, which shares nothing with the old one
     "The state of some of the texts: divide a batch, or let texts fork and change places."
-    rows = torch.as_tensor(rows) if isinstance(rows, list) else rows
+    if isinstance(rows, list): rows = torch.tensor(rows, dtype=None if rows else torch.long)
     if not isinstance(rows, Tensor) or rows.ndim != 1 or rows.is_floating_point():
         raise ValueError(f"rows={rows!r} must be a list or tensor of whole numbers or of bool, "
                          "(k,): one number for each text that is wanted")
     return map_state(lambda tensor: tensor[rows], state)
+
+def _moved(tensor, *args):
+    "A tensor elsewhere or in another precision; none of its numbers becomes infinite by that."
+    new = tensor.to(*args)
+    if not new.is_floating_point(): return new
+    limits = torch.finfo(new.dtype)
+    if limits.max >= torch.finfo(tensor.dtype).max: return new
+    return tensor.clamp(limits.min, limits.max).to(*args)
+
+def _state_as(state, like, device):
+    "A state with the dtypes and devices of another; a count for each text gets a device only."
+    def moved(part, other):
+        if isinstance(part, tuple): return _state_as(part, other, device)
+        if not isinstance(part, Tensor): return part
+        return _moved(part, other if isinstance(other, Tensor) else device)
+    parts = [moved(*pair) for pair in zip(state, like, strict=True)]
+    return type(state)(*parts) if hasattr(state, '_fields') else tuple(parts)
 
 def state_to(
     state:tuple, # A state
     *args,       # As for `Tensor.to`: a device; a dtype, of numbers with a fraction; or a state
 )->tuple:        # The state there; or with each dtype and device of the state that was given
     "Move a state, as `module.to(...)` moves a mixer; a mixer that was moved has the right `start`."
-    if isinstance(args[0], tuple): return map_state(lambda t,like: t.to(like), state, args[0])
+    if args and isinstance(args[0], tuple):
+        tensors = [part for _,part in named_parts(args[0]) if isinstance(part, Tensor)]
+        return _state_as(state, args[0], tensors[0].device)
     def moved(tensor):
-        if tensor.is_floating_point(): return tensor.to(*args)
+        if tensor.is_floating_point(): return _moved(tensor, *args)
         return tensor.to(*[arg for arg in args if not isinstance(arg, torch.dtype)])
     return map_state(moved, state)
 
@@ -141,6 +161,19 @@ def check_state(
                 raise ValueError(f"{where} has {what}={getattr(part, what)}, but the mixer works "
                                  f"in {getattr(other, what)}: use state_to(state, start({b}))")
 
+_SHAPES = WeakKeyDictionary() # of the states of mixers
+
+def _shapes(state, b):
+    "Shapes of the tensors of a state of b texts, without b; `None` for one of another batch."
+    for _,part in named_parts(state):
+        if isinstance(part, Tensor) and (part.ndim > 1 or part.is_floating_point()):
+            yield part.shape[1:] if part.shape[0] == b else None
+
+def _fits(found, known):
+    "Whether a shape is the known one, but for axes that grow."
+    return found is not None and len(found) == len(known) and \
+        all(size in (0, one) for one,size in zip(found, known))
+
 def check_step(
     mixer:nn.Module, # With `start`
     x_t:Tensor,      # One token of each text, `(b, d)`
@@ -149,8 +182,9 @@ def check_step(
 )->None:
     "Raise `ValueError` for a state of another mixer or batch; of a good one the look is short."
     if type(state) is kind and x_t.ndim == 2:
-        tensors = (part for _,part in named_parts(state) if isinstance(part, Tensor))
-        if all(len(t) == len(x_t) for t in tensors): return
+        if mixer not in _SHAPES: _SHAPES[mixer] = [*_shapes(mixer.start(1), 1)]
+        found = [*_shapes(state, len(x_t))]
+        if len(found) == len(_SHAPES[mixer]) and all(map(_fits, found, _SHAPES[mixer])): return
     if x_t.ndim != 2:
         raise ValueError(f"x_t has shape {tuple(x_t.shape)}: a step takes one token of each text, "
                          "(b, d)")
@@ -212,7 +246,7 @@ def append_tokens(
     places = places.view(*places.shape, *[1]*(new.ndim-2)).expand_as(new)
     cache = torch.cat([cache, torch.zeros_like(new)], dim=1).scatter(1, places, new)
     known = isinstance(after, Tensor) and after.device.type == 'cpu' and readable(after)
-    return cache[:,:int(after.max())] if known and after.numel() else cache # room nobody needs
+    return cache[:,:max(1, int(after.max()))] if known and after.numel() else cache
 
 def count_seen(
     seen:int|Tensor, # Tokens so far, for all rows or for each, `(b,)`

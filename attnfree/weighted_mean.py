@@ -248,11 +248,14 @@ def _kernels():
         warnings.warn(f"no kernels for a GPU ({error}): PyTorch's operations are used instead, "
                       "which are slower; install a newer triton")
 
-@torch.compiler.assume_constant_result
 def kernels_work()->bool: # `False` also if the environment has `ATTNFREE_KERNELS=0`
     "Whether the kernels for a GPU can be used."
     if os.environ.get('ATTNFREE_KERNELS') == '0' or not torch.cuda.is_available(): return False
     return _kernels() is not None and _kernels().agrees()
+
+# A constant of compiled graphs: torch.compiler.assume_constant_result, which sets this as well,
+# loads the compiler, 1.5 s.
+kernels_work._dynamo_marked_constant = True
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #bcfb6b06
 def _units(k, v, keep):

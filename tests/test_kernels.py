@@ -1,5 +1,6 @@
 """Kernels for a GPU: what a processor can prove, by Triton's interpreter and without data."""
 import json, os, subprocess, sys
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest, torch
@@ -80,6 +81,16 @@ def test_networks_take_it_on_a_gpu():
     with patch.dict(work, kernels_work=lambda: False), FakeTensorMode():
         k = torch.ones(2, 40, 8, device='cuda')
         assert plain_mean(k, k, causal=True).device.type == 'cuda'
+
+
+def test_a_graph_asks_once_whether_they_work():
+    "What Dynamo cannot trace, such as what a kernel answers, is asked while it traces."
+    kernels = SimpleNamespace(agrees=lambda: bool(os.urandom(1)[0] + 1))
+    gpu = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: True))
+    ask = weighted_mean.kernels_work
+    with patch.dict(ask.__globals__, torch=gpu, _kernels=lambda: kernels):
+        graph = torch.compile(lambda x: x + ask(), backend='eager', fullgraph=True)
+        assert_close(graph(torch.ones(3)), torch.full((3,), 2.))
 
 
 @needs_gpu

@@ -13,6 +13,7 @@ from attnfree.block import MixerBlock,ShortConv
 from attnfree.ff import FeedForwardMixer
 from attnfree.language import create_model,model_names
 from attnfree.mixer import MeanMixer,randomise
+from attnfree.packing import mix_texts
 from attnfree.sgu import GatedMLP
 from attnfree.text.model import fine_tune
 
@@ -213,3 +214,32 @@ def test_bad_combinations():
         MixerBlock(8, (16,), Own)(x, None, cu_seqlens)
     with pytest.raises(ValueError, match='cu_seqlens was given, but this block normalises'):
         MixerBlock(8, (16,), AFTSimple, token_norm='mixer')(x, None, cu_seqlens)
+
+
+def test_an_empty_text_leaves_gradients_finite():
+    class Own(nn.Module):
+        "Divides by the number of its tokens."
+        def __init__(self):
+            super().__init__()
+            self.out = nn.Linear(8, 8)
+        def forward(self, x, key_padding_mask=None):
+            keep = (~key_padding_mask)[...,None]
+            return self.out((x*keep).sum(1, True)/keep.sum(1, True)).expand_as(x)
+    mixer = Own()
+    mix_texts(mixer, torch.randn(1, 7, 8), None, borders(0, 3, 3, 7)).sum().backward()
+    assert mixer.out.weight.grad.isfinite().all()
+
+
+def test_exported_for_any_row_and_any_number_of_texts():
+    torch.manual_seed(0)
+    network = randomise(create_model('mlm_bert_mini_128', vocab_size=50, n=16), std=0.1).eval()
+    ids = torch.randint(1, 50, (1, sum(LENGTHS)))
+    any_row,any_number = torch.export.Dim('row', min=2, max=4096),torch.export.Dim('ends', min=3)
+    shapes = dict(ids={1: any_row}, segments=None, at=None, key_padding_mask=None,
+                  cu_seqlens={0: any_number})
+    with torch.no_grad():
+        program = torch.export.export(network, (ids, None, None, None, CU_SEQLENS),
+                                      dynamic_shapes=shapes)
+        other = borders(0, 4, 9)
+        found = program.module()(ids[:,:9], None, None, None, other)
+        assert_close(found, network(ids[:,:9], cu_seqlens=other), rtol=1e-4, atol=1e-5)

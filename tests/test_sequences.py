@@ -4,7 +4,7 @@ from torch.testing import assert_close
 
 from attnfree.language import create_model
 from attnfree.mixer import randomise
-from attnfree.sequences import load_state, named_parts, save_state, select_rows
+from attnfree.sequences import load_state, named_parts, save_state, select_rows, state_to
 
 NAMES = [f'pixels_{mixer}_micro_8' for mixer in (
     'attention', 'aft_simple', 'aft_full', 'aft_local', 'aft_conv', 'gmlp', 'amlp')]
@@ -198,3 +198,15 @@ def test_pieces_are_computed_again_where_memory_is_saved():
         read(network, ids, [20, 41])[0].cos().sum().backward()
         gradients.append({name: p.grad for name, p in network.named_parameters()})
     assert_close(*gradients, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize('name', NAMES[:7])
+def test_all_may_wait_before_the_first_token(name):
+    network, ids = build(name)
+    wait = torch.ones(3, 4, dtype=torch.bool)
+    with torch.no_grad():
+        _, state = network.prefill(ids[:,:4], None, wait)
+        _, state = network.step(ids[:,0], state, wait[:,0])
+        state = state_to(state_to(state, torch.float32), network.start(3))
+        y, _ = network.prefill(ids, state)
+        assert_close(y, network(ids))

@@ -101,6 +101,8 @@ class TokenData:
         "The data for a task."
         size = self.size if size is None else size
         _positive(bs=bs, size=size)
+        if pack and 'pack' not in task.fields:
+            raise ValueError(f"pack=True is for texts with a class, not for task={task.name!r}")
         train,*held = self.examples(size, bool(augment), skip_bad)
         _check_loader(bs, workers, len(train), 'examples')
         device = default_device()

@@ -210,7 +210,7 @@ def prefix_mean(
     return mean,before
 
 @prefix_mean.register_fake
-def _(k, v, count, scale):
+def _empty_mean(k, v, count, scale):
     return torch.empty_like(v, memory_format=torch.contiguous_format),_states(v)
 
 @torch.library.custom_op('attnfree::prefix_mean_backward', mutates_args=())
@@ -234,7 +234,7 @@ def prefix_mean_backward(
     return dk,dv
 
 @prefix_mean_backward.register_fake
-def _(k, v, count, scale, before, grad):
+def _empty_gradients(k, v, count, scale, before, grad):
     return tuple(torch.empty_like(t, memory_format=torch.contiguous_format) for t in (k, v))
 
 def _backward(ctx, grad, _):

@@ -357,7 +357,8 @@ class AnswerSpan(TextModel):
         scores = self.readout(features)
         if cu_seqlens is None: return scores.masked_fill((ids == 0)[...,None], -torch.inf)
         texts = Texts(ids, None, cu_seqlens, self.stem.grid[0])
-        return texts.unpack(scores).masked_fill(texts.padding[...,None], -torch.inf)
+        tokens = texts.unpack(torch.ones_like(scores[...,:1]))
+        return texts.unpack(scores).masked_fill(tokens == 0, -torch.inf)
 
 def fine_tune(
     model:TextModel,   # A pre-trained model; the new one shares its stem and body

@@ -114,7 +114,11 @@ def tiny_attention_maps(
         raise ValueError(f"inputs: {count} texts, but the maps are of a single one: give ids[:1], "
                          "of shape (1, n)")
     def keep(module, args, kwargs):
-        maps.append(module.attention_weights(*args, **kwargs)[0].float().cpu())
+        x,mask,borders = (*args, *kwargs.values(), None, None)[:3]
+        if borders is not None:
+            raise ValueError("inputs: several texts in a row (cu_seqlens), but the maps are of "
+                             "a single one")
+        maps.append(module.attention_weights(x, mask)[0].float().cpu())
     for module in found: module.register_forward_pre_hook(keep, with_kwargs=True)
     model(*inputs)
     grid,prefix = found[0].grid,found[0].prefix
