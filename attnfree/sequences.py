@@ -161,18 +161,19 @@ def check_state(
                 raise ValueError(f"{where} has {what}={getattr(part, what)}, but the mixer works "
                                  f"in {getattr(other, what)}: use state_to(state, start({b}))")
 
-_SHAPES = WeakKeyDictionary() # of the states of mixers
+_KINDS = WeakKeyDictionary() # of the states of mixers
 
-def _shapes(state, b):
-    "Shapes of the tensors of a state of b texts, without b; `None` for one of another batch."
+def _kinds(state, b):
+    "Dtypes and shapes of the tensors of a state of b texts, without b, which is `None` if wrong."
     for _,part in named_parts(state):
         if isinstance(part, Tensor) and (part.ndim > 1 or part.is_floating_point()):
-            yield part.shape[1:] if part.shape[0] == b else None
+            yield part.dtype,part.shape[1:] if part.shape[0] == b else None
 
 def _fits(found, known):
-    "Whether a shape is the known one, but for axes that grow."
-    return found is not None and len(found) == len(known) and \
-        all(size in (0, one) for one,size in zip(found, known))
+    "Whether dtype and shape are the known ones, but for axes that grow."
+    (dtype,shape),(known_dtype,known_shape) = found,known
+    return dtype == known_dtype and shape is not None and len(shape) == len(known_shape) and \
+        all(size in (0, one) for one,size in zip(shape, known_shape))
 
 def check_step(
     mixer:nn.Module, # With `start`
@@ -180,15 +181,16 @@ def check_step(
     state:tuple,     # The state that was given
     kind:type,       # What `start` returns
 )->None:
-    "Raise `ValueError` for a state of another mixer or batch; of a good one the look is short."
+    "Raise `ValueError` for a state of another mixer, batch or dtype, after a short look."
     if type(state) is kind and x_t.ndim == 2:
-        if mixer not in _SHAPES: _SHAPES[mixer] = [*_shapes(mixer.start(1), 1)]
-        found = [*_shapes(state, len(x_t))]
-        if len(found) == len(_SHAPES[mixer]) and all(map(_fits, found, _SHAPES[mixer])): return
+        if mixer not in _KINDS: _KINDS[mixer] = [*_kinds(mixer.start(1), 1)]
+        found = [*_kinds(state, len(x_t))]
+        if len(found) == len(_KINDS[mixer]) and all(map(_fits, found, _KINDS[mixer])): return
     if x_t.ndim != 2:
         raise ValueError(f"x_t has shape {tuple(x_t.shape)}: a step takes one token of each text, "
                          "(b, d)")
     check_state(state, mixer.start(len(x_t)))
+    _KINDS.pop(mixer, None) # it may have been moved to another precision
 
 # %% ../nbs/skeleton/02_sequences.ipynb #082a55a5
 def check_waits(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['LIMITS', 'dense_mean', 'transformed', 'largest_span', 'sums_for_span', 'choose_sums', 'row_top', 'full_precision',
            'run_sums', 'prepare_keys_values', 'safe_denominator', 'value_scale', 'in_scale', 'running_max',
-           'linear_scan', 'kernels_work', 'plain_mean', 'exact_mean']
+           'linear_scan', 'kernels_work', 'fits_kernels', 'plain_mean', 'exact_mean']
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #b012026d
 import math,os,warnings
@@ -242,16 +242,28 @@ def linear_scan(
 # %% ../nbs/mixers/03_weighted_mean.ipynb #5ac8f6f5
 @cache
 def _kernels():
-    "The module of the kernels, or `None`, with one warning, where triton is missing or too old."
-    try: return import_module('attnfree.kernels.prefix_mean')
+    "The kernels' package, or `None`, with one warning, where triton is missing or too old."
+    try:
+        for name in ('prefix_mean', 'biased_mean'): import_module(f'attnfree.kernels.{name}')
+        return import_module('attnfree.kernels')
     except (ImportError, AttributeError) as error:
         warnings.warn(f"no kernels for a GPU ({error}): PyTorch's operations are used instead, "
                       "which are slower; install a newer triton")
 
-def kernels_work()->bool: # `False` also if the environment has `ATTNFREE_KERNELS=0`
-    "Whether the kernels for a GPU can be used."
+def kernels_work(
+    name:str, # `'prefix_mean'` or `'biased_mean'`, a module of `attnfree.kernels`
+)->bool:      # `False` also if the environment has `ATTNFREE_KERNELS=0`
+    "Whether kernels for a GPU can be used."
     if os.environ.get('ATTNFREE_KERNELS') == '0' or not torch.cuda.is_available(): return False
-    return _kernels() is not None and _kernels().agrees()
+    return _kernels() is not None and getattr(_kernels(), name).agrees()
+
+def fits_kernels(
+    k:Tensor, # Keys, `(b, n, d)`
+    v:Tensor, # Values, `(b, n, d)`
+)->bool:      # `False` within `torch.func`, and for float64
+    "Whether these are on a GPU, and of a kind that its kernels take."
+    known = {k.dtype, v.dtype} <= {torch.float32, torch.bfloat16, torch.float16}
+    return known and k.shape == v.shape and v.is_cuda and not transformed()
 
 # A constant of compiled graphs: torch.compiler.assume_constant_result, which sets this as well,
 # loads the compiler, 1.5 s.
@@ -331,9 +343,8 @@ def plain_mean(
 )->Tensor:                        # `(b, n, d)`; if not causal `(b, 1, d)`, the same for all tokens
     "The mean of `v`, weighted by `exp(k)` (the mean in Zhai et al. 2021, Eq. 5)."
     dtype = v.dtype
-    fits = causal and k.shape == v.shape and v.is_cuda and dtype != torch.float64
-    if kernel is None: kernel = fits and not transformed() and kernels_work()
-    if kernel: return _kernels().causal_mean(k, v, key_padding_mask, count)
+    if kernel is None: kernel = causal and fits_kernels(k, v) and kernels_work('prefix_mean')
+    if kernel: return _kernels().prefix_mean.causal_mean(k, v, key_padding_mask, count)
     k,v,keep = prepare_keys_values(k, v, key_padding_mask, count)
     if causal:
         def mean(k, v):

@@ -1,5 +1,5 @@
 """Kernels for a GPU: what a processor can prove, by Triton's interpreter and without data."""
-import json, os, subprocess, sys
+import os
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -8,6 +8,8 @@ from torch._subclasses import FakeTensorMode
 from torch.testing import assert_close
 
 from attnfree import weighted_mean
+from attnfree.biased_mean import band_mean, full_mean
+from attnfree.kernels.proofs import interpreted
 from attnfree.language import create_model
 from attnfree.mixer import randomise
 from attnfree.weighted_mean import plain_mean
@@ -16,29 +18,76 @@ pytest.importorskip('triton')
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
 
 
-def interpreted(source):
-    "What a program prints as json, with kernels interpreted."
-    environment = {**os.environ, 'TRITON_INTERPRET': '1'}
-    run = subprocess.run([sys.executable, '-W', 'ignore', '-c', source], text=True,
-                         capture_output=True, env=environment)
-    assert run.returncode == 0, run.stderr[-3000:]
-    return json.loads(run.stdout.splitlines()[-1])
-
-
 def test_the_future_changes_no_bit():
     assert interpreted('''
 import torch
+from attnfree.kernels import prefix_mean as tiles
 from attnfree.kernels.prefix_mean import causal_mean
+tiles.TILE = 8
 torch.manual_seed(0)
-k,v = torch.randn(2, 70, 5),torch.randn(2, 70, 5)
+k,v = torch.randn(2, 30, 5),torch.randn(2, 30, 5)
 y = causal_mean(k, v)
 same = []
-for t in (1, 31, 32, 33, 64, 69):
-    late = torch.arange(70)[:,None] >= t
+for t in (1, 7, 8, 17, 29):
+    late = torch.arange(30)[:,None] >= t
     for key,value in ((3e38, 1.), (-3e38, 1e30), (50., -7.)):
         changed = causal_mean(torch.where(late, key, k), torch.where(late, value, v))
         same.append(torch.equal(changed[:,:t], y[:,:t]))
 print(str(all(same)).lower())''')
+
+
+def test_the_future_changes_no_bit_with_biases():
+    assert interpreted('''
+import torch
+from attnfree.kernels import prefix_mean as tiles
+from attnfree.kernels.biased_mean import exact_band_mean, exact_full_mean
+tiles.TILE = 8
+torch.manual_seed(0)
+k, v, band, w = (torch.randn(shape) for shape in ((2, 20, 4), (2, 20, 4), (2, 20, 4), (20, 20)))
+means = (lambda k, v: exact_band_mean(k, v, band, 3),
+         lambda k, v: exact_band_mean(k, v, band, 3, connect=False),
+         lambda k, v: exact_full_mean(k, v, w, causal=True))
+same = []
+for mean in means:
+    y = mean(k, v)
+    for t in (1, 8, 15):
+        late = torch.arange(20)[:,None] >= t
+        for key, value in ((3e38, 1.), (-3e38, 1e30)):
+            changed = mean(torch.where(late, key, k), torch.where(late, value, v))
+            same.append(torch.equal(changed[:,:t], y[:,:t]))
+print(str(all(same)).lower())''')
+
+
+def test_biased_means_as_an_operation_of_pytorch():
+    assert interpreted('''
+import torch
+from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
+from attnfree.biased_mean import band_mean
+from attnfree.kernels import prefix_mean as tiles
+from attnfree.kernels.biased_mean import exact_band_mean, window_mean
+from attnfree.weighted_mean import value_scale
+tiles.TILE = 8
+torch.manual_seed(0)
+k, v = (torch.randn(1, 12, 4, requires_grad=True) for _ in range(2))
+band = torch.randn(2, 12, 3, requires_grad=True)
+count, scale = torch.ones(1, 12, 1), value_scale(v, None)
+for times in (None, count):
+    options = 2, None, True, False, True
+    torch.library.opcheck(window_mean, (k, v, band, times, scale, *options))
+kernel = torch.randn(2, 1, 3).expand(-1, 12, -1) # the same for all tokens
+for t, biases in ((k.mT.contiguous().mT, kernel), (k[:0], band)):
+    expected = band_mean(t, t, biases, 2, kernel=False)
+    assert_close(exact_band_mean(t, t, biases, 2), expected)
+def mean(k, v, band): return exact_band_mean(k, v, band, 2).cos().sum()
+expected = torch.autograd.grad(mean(k, v, band), (k, v, band))
+compiled = torch.compile(mean, fullgraph=True, backend='aot_eager')
+assert_close(torch.autograd.grad(compiled(k, v, band), (k, v, band)), expected)
+again = checkpoint(mean, k, v, band, use_reentrant=False)
+assert_close(torch.autograd.grad(again, (k, v, band)), expected)
+y = exact_band_mean(k, v, band, 2)
+with torch.no_grad(): assert_close(exact_band_mean(k, v, band, 2), y, rtol=0, atol=0)
+print('true')''')
 
 
 def test_as_an_operation_of_pytorch():
@@ -70,15 +119,15 @@ def test_networks_take_it_on_a_gpu():
     def noted(*args):
         called.append(args[0].device.type)
         return original(*args)
-    with patch.dict(work, kernels_work=lambda: True), patch.object(kernels, 'causal_mean', noted):
-        with FakeTensorMode():
+    with patch.dict(work, kernels_work=lambda name: True):
+        with patch.object(kernels, 'causal_mean', noted), FakeTensorMode():
             for device, dtype in (('cuda', torch.bfloat16), ('cpu', torch.float32),
                                   ('cuda', torch.float64)):
                 k, v = (torch.ones(2, 40, 8, dtype=dtype, device=device) for _ in range(2))
                 y = plain_mean(k, v, causal=True)
                 assert (y.shape, y.dtype, y.device.type) == (v.shape, dtype, device)
         assert called == ['cuda']
-    with patch.dict(work, kernels_work=lambda: False), FakeTensorMode():
+    with patch.dict(work, kernels_work=lambda name: False), FakeTensorMode():
         k = torch.ones(2, 40, 8, device='cuda')
         assert plain_mean(k, k, causal=True).device.type == 'cuda'
 
@@ -86,11 +135,34 @@ def test_networks_take_it_on_a_gpu():
 def test_a_graph_asks_once_whether_they_work():
     "What Dynamo cannot trace, such as what a kernel answers, is asked while it traces."
     kernels = SimpleNamespace(agrees=lambda: bool(os.urandom(1)[0] + 1))
+    kernels = SimpleNamespace(prefix_mean=kernels)
     gpu = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: True))
     ask = weighted_mean.kernels_work
     with patch.dict(ask.__globals__, torch=gpu, _kernels=lambda: kernels):
-        graph = torch.compile(lambda x: x + ask(), backend='eager', fullgraph=True)
+        graph = torch.compile(lambda x: x + ask('prefix_mean'), backend='eager', fullgraph=True)
         assert_close(graph(torch.ones(3)), torch.full((3,), 2.))
+
+
+def test_means_with_biases_take_it_on_a_gpu():
+    import attnfree.kernels.biased_mean as kernels
+    parts, called = weighted_mean.kernels_work.__globals__, []
+    def noted(*args, **options):
+        called.append(args[2].shape)
+        return args[1] + 0
+    with patch.dict(parts, kernels_work=lambda name: True), \
+            patch.dict(band_mean.__globals__, kernels_work=lambda name: True), \
+            patch.object(kernels, 'exact_band_mean', noted), \
+            patch.object(kernels, 'exact_full_mean', noted), FakeTensorMode():
+        k = torch.ones(2, 100, 8, device='cuda')
+        band, w = torch.ones(2, 100, 64, device='cuda'), torch.ones(100, 100, device='cuda')
+        band_mean(k, k, band, 63, sums='fast')
+        band_mean(k, k, torch.cat([band, band], dim=2), 127, sums='double')
+        full_mean(k, k, w, causal=True, sums='exact')
+        assert called == [(2, 100, 64), (2, 100, 100), (100, 100)]
+        full_mean(k, k, w, sums='fast')
+        band_mean(k, k, torch.cat([band, band[...,:2]], dim=2), 65, sums='fast')
+        band_mean(k.cpu(), k.cpu(), band.cpu(), 63, sums='fast')
+        assert len(called) == 3
 
 
 @needs_gpu
@@ -111,10 +183,31 @@ def test_on_a_gpu(shape, dtype):
 
 
 @needs_gpu
-def test_a_network_on_a_gpu():
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize('left, right, groups', [(3, None, 1), (31, None, 4), (7, 5, 2)])
+def test_biases_on_a_gpu(left, right, groups, dtype):
     torch.manual_seed(0)
-    network = randomise(create_model('pixels_aft_simple_micro_8'), std=0.1).cuda()
+    k, v, grad = (torch.randn(2, 301, 64, device='cuda').to(dtype) for _ in range(3))
+    band = torch.randn(groups, 301, left + 1 + (right or 0), device='cuda')
+    w = 20*torch.randn(301, 301, device='cuda')
+    for biases, mean in ((band, lambda k, v, band, **o: band_mean(k, v, band, left, right, **o)),
+                         (w, lambda k, v, w, **o: full_mean(k, v, w, causal=not right, **o))):
+        results = []
+        for kernel in (True, False):
+            inputs = [(t if kernel else t.float()).clone().requires_grad_() for t in (k, v, biases)]
+            y = mean(*inputs, kernel=kernel)
+            results.append((y, *torch.autograd.grad(y, inputs, grad.to(y.dtype))))
+        within = 1e-4 if dtype == torch.float32 else 3e-2
+        for found, expected in zip(*results):
+            assert (found.float() - expected).abs().max() <= within*expected.abs().max()
+
+
+@needs_gpu
+@pytest.mark.parametrize('mixer', ['aft_simple', 'aft_local', 'aft_conv', 'aft_full'])
+def test_a_network_on_a_gpu(mixer):
+    torch.manual_seed(0)
+    network = randomise(create_model(f'pixels_{mixer}_micro_8'), std=0.1).cuda()
     ids = torch.randint(17, (3, 64), device='cuda')
     y = network(ids)
     with patch.dict(os.environ, ATTNFREE_KERNELS='0'): assert_close(network(ids), y)
-    assert weighted_mean.kernels_work()
+    for name in ('prefix_mean', 'biased_mean'): assert weighted_mean.kernels_work(name)

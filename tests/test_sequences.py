@@ -4,7 +4,8 @@ from torch.testing import assert_close
 
 from attnfree.language import create_model
 from attnfree.mixer import randomise
-from attnfree.sequences import load_state, named_parts, save_state, select_rows, state_to
+from attnfree.sequences import (load_state, map_state, named_parts, save_state, select_rows,
+                                state_to)
 
 NAMES = [f'pixels_{mixer}_micro_8' for mixer in (
     'attention', 'aft_simple', 'aft_full', 'aft_local', 'aft_conv', 'gmlp', 'amlp')]
@@ -171,6 +172,10 @@ def test_a_step_refuses_the_state_of_others(name):
         network.step(ids[:,0], mixer.start(3))
     _, state = mixer.prefill(torch.randn(2, 4, 64))
     with torch.no_grad(), pytest.raises(ValueError, match='of 2 texts'): mixer.step(x_t, state)
+    doubled = map_state(lambda t: t.double() if t.is_floating_point() else t, mixer.start(3))
+    with pytest.raises(ValueError, match='dtype=torch.float64'): mixer.step(x_t, doubled)
+    mixer.double().step(x_t.double(), doubled)
+    mixer.step(x_t.double(), doubled)
 
 
 @pytest.mark.parametrize('name', ['pixels_attention_micro_8', 'pixels_aft_full_micro_8',
