@@ -362,7 +362,7 @@ def _mean(k, v, w, key_padding_mask, count, *options):
 # %% ../../nbs/kernels/02_biased_mean.ipynb #86666c1b
 def _pairs(device):
     "Means with biases by kernels and by PyTorch's operations."
-    (k,v,band,w),mask = small_case(device, (2, 70, 8), (70, 70))
+    (k,v,band,w),mask = small_case(device, (2, 40, 8), (40, 40))
     for left,right in ((7, None), (4, 3)):
         means = (exact_band_mean(k, v, band, left, right, key_padding_mask=mask),
                  band_mean(k, v, band, left, right, key_padding_mask=mask, kernel=False))
