@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn,Tensor
 from .mixer import check_tokens,count_heads,count_tokens,toeplitz_matrix
 from .packing import texts_of
-from .sequences import append_tokens,check_step,count_seen,piece_positions
+from .sequences import append_tokens,check_room,check_step,count_seen,piece_positions
 from .sequences import read_piece,step_as_piece
 
 # %% ../nbs/mixers/00_attention.ipynb #11030464
@@ -192,6 +192,7 @@ class Attention(_Cached):
             return step_as_piece(self, x_t, state, key_padding_mask, AttentionState)
         n,longest = state.seen,count_tokens(self.grid, self.prefix)
         count_seen(n, 1, None, longest)
+        check_room(n, state.keys.shape[2])
         q,k,v = self.qkv(x_t).unflatten(-1, (3, self.heads, -1)).unbind(1)
         keys,values = (_with_room(cache, n, longest) for cache in (state.keys, state.values))
         keys[:,:,n],values[:,:,n] = k,v
@@ -271,6 +272,7 @@ class PositionAttention(_Cached):
             return step_as_piece(self, x_t, state, key_padding_mask, PositionState)
         n,longest = state.seen,count_tokens(self.grid, self.prefix)
         count_seen(n, 1, None, longest)
+        check_room(n, state.values.shape[2])
         values = _with_room(state.values, n, longest)
         values[:,:,n] = self.qkv(x_t).unflatten(-1, (self.heads, -1))
         y = self._row(n).softmax(dim=-1) @ values[:,:,:n+1]

@@ -123,9 +123,8 @@ class Stack(nn.Module):
     )->tuple:                         # The token after all blocks and the norm, and the new state
         "One token of the causal form."
         states = []
-        if len(state) != len(self.blocks):
-            raise ValueError(f"state has {len(state)} parts, but the stack {len(self.blocks)} "
-                             "blocks: it is the state of another network")
+        if type(state) is not tuple or len(state) != len(self.blocks):
+            check_state(state, self.start(len(x_t)))
         for block,block_state in zip(self.blocks, state):
             x_t,block_state = step_or_wait(block, x_t, block_state, key_padding_mask)
             states.append(block_state)

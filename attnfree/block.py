@@ -15,7 +15,8 @@ from torch import nn,Tensor
 from timm.layers import DropPath,Mlp,register_notrace_module
 from .mixer import count_tokens,resample_tokens
 from .packing import Texts,mix_texts
-from .sequences import check_state,hold,last_tokens,prefill,read_piece,step_or_wait
+from .sequences import check_state,check_step,hold,last_tokens,prefill,read_piece
+from .sequences import step_or_wait,without_waiting
 
 # %% ../nbs/skeleton/04_block.ipynb #5665ad13
 def channel_ff(
@@ -90,6 +91,8 @@ class ShortConv(nn.Module):
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # The token after the convolution, `(b, d)`; the new state
         "One token."
+        check_step(self, x_t, state, RecentTokens)
+        x_t = without_waiting(x_t, key_padding_mask)
         window = torch.cat([state.tokens, x_t[:,None].to(state.tokens.dtype)], dim=1)
         new = hold(state, RecentTokens(window[:,1:]), key_padding_mask)
         return (window*self.weight).sum(dim=1).to(x_t.dtype),new
@@ -204,6 +207,7 @@ class MixerBlock(nn.Module):
     )->tuple:                         # What the mixer makes of it, `(b, d)`, and the new state
         "One token through the mixer, and through the short convolution if there is one."
         if self.short_conv is None: return step_or_wait(self.mixer, x_t, state, key_padding_mask)
+        if type(state) is not tuple or len(state) != 2: check_state(state, self.start(len(x_t)))
         recent,state = state
         x_t,recent = self.short_conv.step(x_t, recent, key_padding_mask)
         y,state = step_or_wait(self.mixer, x_t, state, key_padding_mask)
@@ -215,6 +219,7 @@ class MixerBlock(nn.Module):
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # The token after the block, `(b, d)`, and the new state
         "One token of the causal form; all parts but the mixer treat each token by itself."
+        x_t = without_waiting(x_t, key_padding_mask)
         if self.ff_first: x_t = self.mix_channels(x_t)
         y,state = self.mix_step(self.norm_mixer(x_t), state, key_padding_mask)
         x_t = x_t + self.drop_path(y)
@@ -229,6 +234,7 @@ class MixerBlock(nn.Module):
         empty = self.start(len(x))
         if state is None: state = empty
         else: check_state(state, empty)
+        x = without_waiting(x, key_padding_mask)
         if self.ff_first: x = self.mix_channels(x)
         tokens,recent = self.norm_mixer(x),()
         if self.short_conv is not None:

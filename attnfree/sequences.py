@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['named_parts', 'map_state', 'select_rows', 'state_to', 'state_bytes', 'save_state', 'load_state', 'check_state',
-           'check_step', 'check_waits', 'to_front', 'from_front', 'hold', 'append_tokens', 'count_seen',
-           'piece_positions', 'last_tokens', 'read_piece', 'step_as_piece', 'step_or_wait', 'prefill']
+           'check_step', 'check_waits', 'without_waiting', 'to_front', 'from_front', 'hold', 'check_room',
+           'append_tokens', 'count_seen', 'piece_positions', 'last_tokens', 'read_piece', 'step_as_piece',
+           'step_or_wait', 'prefill']
 
 # %% ../nbs/skeleton/02_sequences.ipynb #2824c25e
 import inspect
@@ -47,6 +48,10 @@ def select_rows(
     if not isinstance(rows, Tensor) or rows.ndim != 1 or rows.is_floating_point():
         raise ValueError(f"rows={rows!r} must be a list or tensor of whole numbers or of bool, "
                          "(k,): one number for each text that is wanted")
+    b = next((len(part) for _,part in named_parts(state) if isinstance(part, Tensor)), 0)
+    wrong = rows.shape != (b,) if rows.dtype == torch.bool else \
+        rows.device.type == 'cpu' and rows.numel() and not (-b <= rows.min() and rows.max() < b)
+    if wrong: raise ValueError(f"rows={rows.tolist()} does not fit a state of {b} texts")
     return map_state(lambda tensor: tensor[rows], state)
 
 def _moved(tensor, *args):
@@ -123,7 +128,7 @@ def load_state(
         part = parts[name]
         return part.item() if part.ndim == 0 else part.to(next(iter(devices)))
     state,b = built(like),max((len(part) for part in parts.values() if part.ndim), default=0)
-    check_state(state, map_state(lambda t: t[:1].expand(b, *t.shape[1:]), like))
+    check_state(state, map_state(lambda t: t.new_empty(b, *t.shape[1:]), like))
     return state
 
 # %% ../nbs/skeleton/02_sequences.ipynb #46abb1a6
@@ -133,6 +138,9 @@ def check_state(
     name:str='state',
 )->None:
     "Raise `ValueError` for a state of another network, batch, precision or device."
+    if not isinstance(state, tuple):
+        raise ValueError(f"{name}={state!r} must be a {type(expected).__name__}, what start or the "
+                         "step before returned")
     if type(state) is not type(expected) or len(state) != len(expected):
         raise ValueError(f"{name} is a {type(state).__name__} of {len(state)} parts, but here a "
                          f"{type(expected).__name__} of {len(expected)} is needed: that is the "
@@ -145,7 +153,8 @@ def check_state(
             check_state(part, other, where)
             continue
         if isinstance(other, int): # a count, for all texts or for each
-            if isinstance(part, int) or getattr(part, 'shape', None) == (b,): continue
+            whole = getattr(part, 'dtype', None) in (torch.int32, torch.int64)
+            if whole and part.shape == (b,) or type(part) is int and part >= 0: continue
             raise ValueError(f"{where}={part!r} must be one count, or one for each of {b} texts")
         if not isinstance(part, Tensor):
             raise ValueError(f"{where}={part!r} must be a tensor")
@@ -164,16 +173,17 @@ def check_state(
 _KINDS = WeakKeyDictionary() # of the states of mixers
 
 def _kinds(state, b):
-    "Dtypes and shapes of the tensors of a state of b texts, without b, which is `None` if wrong."
+    "Of the tensors of b texts: dtype, device, and shape without b, or `None` for another batch."
     for _,part in named_parts(state):
         if isinstance(part, Tensor) and (part.ndim > 1 or part.is_floating_point()):
-            yield part.dtype,part.shape[1:] if part.shape[0] == b else None
+            yield part.dtype,part.device,part.shape[1:] if part.shape[0] == b else None
 
 def _fits(found, known):
-    "Whether dtype and shape are the known ones, but for axes that grow."
-    (dtype,shape),(known_dtype,known_shape) = found,known
-    return dtype == known_dtype and shape is not None and len(shape) == len(known_shape) and \
-        all(size in (0, one) for one,size in zip(shape, known_shape))
+    "Whether dtype, device and shape are the known ones, but for axes that grow."
+    *kind,shape = found
+    *known_kind,known_shape = known
+    if kind != known_kind or shape is None or len(shape) != len(known_shape): return False
+    return all(size in (0, one) for one,size in zip(shape, known_shape))
 
 def check_step(
     mixer:nn.Module, # With `start`
@@ -181,7 +191,7 @@ def check_step(
     state:tuple,     # The state that was given
     kind:type,       # What `start` returns
 )->None:
-    "Raise `ValueError` for a state of another mixer, batch or dtype, after a short look."
+    "Raise `ValueError` for a state of another mixer, batch, dtype or device, after a short look."
     if type(state) is kind and x_t.ndim == 2:
         if mixer not in _KINDS: _KINDS[mixer] = [*_kinds(mixer.start(1), 1)]
         found = [*_kinds(state, len(x_t))]
@@ -190,7 +200,7 @@ def check_step(
         raise ValueError(f"x_t has shape {tuple(x_t.shape)}: a step takes one token of each text, "
                          "(b, d)")
     check_state(state, mixer.start(len(x_t)))
-    _KINDS.pop(mixer, None) # it may have been moved to another precision
+    _KINDS.pop(mixer, None) # it may have been moved
 
 # %% ../nbs/skeleton/02_sequences.ipynb #082a55a5
 def check_waits(
@@ -203,14 +213,22 @@ def check_waits(
         raise ValueError(f"key_padding_mask of shape {tuple(given[0])} and dtype {given[1]} must "
                          f"be bool of shape {tuple(shape)}")
 
+def without_waiting(
+    x:Tensor,                # Tokens, `(b, n, d)`, or one of each row, `(b, d)`
+    key_padding_mask:Tensor, # `True` where a row waits, `(b, n)` or `(b,)`; `None`: nowhere
+)->Tensor:                   # As x
+    "Tokens with 0 where rows wait, so that what stands there is never read."
+    if key_padding_mask is None: return x
+    check_waits(key_padding_mask, x.shape[:-1])
+    return x.masked_fill(key_padding_mask[...,None], 0)
+
 def to_front(
     x:Tensor,                # Tokens, `(b, n, d)`
     key_padding_mask:Tensor, # `True` where a row waits, `(b, n)`
 )->tuple:                    # Tokens in front, `(b, n, d)`; how many, `(b,)`; whence, `(b, n)`
     "Move the tokens of each row to its front; raises `ValueError` for a mask that does not fit."
-    check_waits(key_padding_mask, x.shape[:2])
+    x = without_waiting(x, key_padding_mask)
     order = key_padding_mask.byte().argsort(dim=1, stable=True)
-    x = x.masked_fill(key_padding_mask[...,None], 0) # whatever stands there
     front = x.gather(1, order[...,None].expand_as(x))
     return front,(~key_padding_mask).sum(dim=1),order
 
@@ -235,6 +253,15 @@ def hold(
     return map_state(chosen, state, new)
 
 # %% ../nbs/skeleton/02_sequences.ipynb #30d5ebd9
+def check_room(
+    seen:int, # Tokens that a state says it has seen
+    room:int, # Tokens that its cache has room for
+)->None:
+    "Raise `ValueError` for a count that the cache does not hold."
+    if not 0 <= seen <= room:
+        raise ValueError(f"state.seen={seen}, but its cache has room for {room} tokens: go on from "
+                         "a state as it was returned")
+
 def append_tokens(
     cache:Tensor,          # Of `seen` tokens, `(b, room, ...)`
     seen:int|Tensor,       # Tokens in it, for all rows or for each, `(b,)`
@@ -243,7 +270,9 @@ def append_tokens(
 )->Tensor:                 # `(b, room', ...)`
     "A cache with more tokens, behind those that are in it."
     new = new.to(cache.dtype)
-    if isinstance(seen, int): return torch.cat([cache[:,:seen], new], dim=1)
+    if isinstance(seen, int):
+        check_room(seen, cache.shape[1])
+        return torch.cat([cache[:,:seen], new], dim=1)
     places = seen[:,None] + torch.arange(new.shape[1], device=new.device)
     places = places.view(*places.shape, *[1]*(new.ndim-2)).expand_as(new)
     cache = torch.cat([cache, torch.zeros_like(new)], dim=1).scatter(1, places, new)
@@ -314,7 +343,7 @@ def step_as_piece(
 )->tuple:            # Mixed token, `(b, d)`, and the new state
     "A step of a mixer for which it is no less work than a piece of one token."
     check_step(mixer, x_t, state, kind)
-    if waits is not None: check_waits(waits, x_t.shape[:1])
+    x_t = without_waiting(x_t, waits)
     lengths = None if waits is None else (~waits).long()
     y,state = mixer._piece(x_t[:,None], state, lengths)
     return y[:,0],state

@@ -142,8 +142,8 @@ def value_scale(
 )->Tensor:       # `(b, 1, d)`
     "Powers of two near the square root of the size of the first value that is not 0; otherwise 1."
     first = v.detach() if keep is not None else v.detach()[:,:8]
-    others = (first != 0).cumsum(dim=1) != 1 # all but it and zeros after it
-    size = first.abs().masked_fill(others, 0).sum(dim=1, keepdim=True)
+    at = (first != 0).byte().argmax(dim=1, keepdim=True) # the first of the largest
+    size = first.gather(1, at).abs()
     exponent = (size.log2()/2).round().nan_to_num(0, 0, 0) # 0 for 0, infinity and NaN
     return exponent.exp2()
 

@@ -4,6 +4,7 @@ from copy import deepcopy
 import pytest, torch
 from torch._subclasses import FakeTensorMode
 
+from attnfree.bench.gpu import check_no_waiting
 from attnfree.callbacks.text import BitsPer, Perplexity
 from attnfree.callbacks.training import LOOK_EVERY, MeanLoss, SmoothLoss, StopOnNaN, TopK
 from attnfree.language import create_model as language_model, model_names as text_names
@@ -43,7 +44,9 @@ def all_get_gradients(model, shape, dtype):
     "Whether each parameter of a network gets a gradient, on a processor without numbers."
     mode = FakeTensorMode()
     model = to_fake(model.train(), mode, 'cpu')
-    with mode: model(torch.ones(shape, dtype=dtype)).float().logsumexp(dim=-1).mean().backward()
+    with mode:
+        model(torch.ones(shape, dtype=dtype)).float().logsumexp(dim=-1).mean().backward()
+        torch.optim.AdamW(model.parameters()).step()
     return all(p.grad is not None for p in model.parameters())
 
 
@@ -57,6 +60,13 @@ def test_images(name):
 def test_words(name):
     model, x = language_model(name), ((2, 32), torch.long)
     assert device_on_gpu(model, *x) == 'cuda' and all_get_gradients(model, *x)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
+@pytest.mark.parametrize('name', IMAGES)
+def test_a_training_step_on_a_gpu(name):
+    "PyTorch raises an error where anything waits for the GPU."
+    check_no_waiting(name, 'cuda')
 
 
 class Step:

@@ -215,3 +215,64 @@ def test_all_may_wait_before_the_first_token(name):
         state = state_to(state_to(state, torch.float32), network.start(3))
         y, _ = network.prefill(ids, state)
         assert_close(y, network(ids))
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_a_step_never_reads_what_waits(name):
+    "Neither a NaN nor an id that there is not, where a row waits, reaches anything."
+    network, ids = build(name)
+    block = network.body.blocks[0]
+    _, state = network.prefill(ids[:,:5])
+    x = torch.randn(3, block.mixer.out.in_features if hasattr(block.mixer, 'out')
+                    else block.mixer.fc1.in_features, dtype=torch.float64)
+    x[0] = torch.nan
+    waits = torch.tensor([True, False, False])
+    for part, part_state in ((block, state.blocks[0]), (block.mixer, block.mixer.start(3))):
+        y, new = part.step(x, part_state, key_padding_mask=waits)
+        gradients = torch.autograd.grad(y[1:].sum(), [*part.parameters()], allow_unused=True)
+        assert all(g is None or g.isfinite().all() for g in gradients)
+        assert all(t.isfinite().all() for _, t in named_parts(new) if torch.is_tensor(t))
+    token = torch.tensor([-100, 1, 2])
+    scores, _ = network.step(token, state, waits)
+    assert_close(scores[1:], network.step(token.clamp(min=0), state)[0][1:])
+    for mask in (torch.zeros(3), torch.zeros(3, 2).bool(), [True, False, False]):
+        with pytest.raises(ValueError, match='must be bool of shape'):
+            network.step(token, state, mask)
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_a_step_refuses_states_from_elsewhere(name):
+    "On another device, of another kind, or with a count that its cache does not hold."
+    network, ids = build(name)
+    block = network.body.blocks[0]
+    x = torch.randn(3, network.stem.words.embedding_dim, dtype=torch.float64)
+    state = block.start(3)
+    elsewhere = map_state(lambda t: t.to('meta'), state)
+    for part in (elsewhere, block.start(2), [*state], 3, map_state(lambda t: t.float(), state)):
+        with pytest.raises(ValueError): block.step(x, part)
+        with pytest.raises(ValueError): block.prefill(x[:,None], part)
+    for stack in (elsewhere, [*network.body.start(3)], network.body.start(3)[:1]):
+        with pytest.raises(ValueError): network.body.step(x, stack)
+
+
+@pytest.mark.parametrize('name', ['attention', 'aft_full', 'gmlp'])
+def test_a_count_that_the_cache_does_not_hold(name):
+    network, ids = build(f'pixels_{name}_micro_8')
+    mixer = network.body.blocks[0].mixer
+    x = torch.randn(3, 3, network.stem.words.embedding_dim, dtype=torch.float64)
+    with torch.no_grad():
+        _, state = mixer.prefill(x)
+        counted = state.gate if name == 'gmlp' else state
+        for seen in (40, -2, True, 1.5, torch.ones(3)):
+            wrong = counted._replace(seen=seen)
+            wrong = state._replace(gate=wrong) if name == 'gmlp' else wrong
+            with pytest.raises(ValueError, match='seen'): mixer.prefill(x, wrong)
+            if isinstance(seen, int) and seen == 40:
+                with pytest.raises(ValueError, match='seen'): mixer.step(x[:,0], wrong)
+
+
+def test_rows_that_are_not_there():
+    network, ids = build('pixels_aft_local_micro_8')
+    state = network.start(3)
+    for rows in ([3], [-4], torch.tensor([True, False])):
+        with pytest.raises(ValueError, match='a state of 3 texts'): select_rows(state, rows)

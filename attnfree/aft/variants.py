@@ -19,6 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from ..mixer import count_tokens,readable,resample_tokens
 from ..packing import texts_of
 from ..sequences import append_tokens,check_step,count_seen,hold,last_tokens
+from ..sequences import without_waiting
 from ..sequences import piece_positions,read_piece,step_as_piece
 from ..weighted_mean import choose_sums,exact_mean,full_precision,largest_span,plain_mean
 from ..weighted_mean import row_top,run_sums,sums_for_span
@@ -175,6 +176,7 @@ class AFTSimple(_AFT):
     )->tuple:                         # Mixed token, `(b, d)`, and the new state
         "One token of the causal form, in constant time."
         check_step(self, x_t, state, WeightedSums)
+        x_t = without_waiting(x_t, key_padding_mask)
         q,k,v = self.qkv(x_t).split(self.channels, dim=-1)
         new = add_token(state, k, v)
         y = self._finish(q, (new.total/new.weight).to(v.dtype), v)
@@ -440,6 +442,7 @@ class _Windowed:
     )->tuple:                         # Mixed token, `(b, d)`, and the new state
         "One token of the causal form; the time depends on the window only."
         check_step(self, x_t, state, WindowState)
+        x_t = without_waiting(x_t, key_padding_mask)
         left = self._left()
         q,k,v = self.qkv(x_t).split(self.channels, dim=-1)
         if k.shape != v.shape: k = k.repeat_interleave(v.shape[-1]//k.shape[-1], dim=-1)

@@ -274,8 +274,9 @@ def of_least(
 # %% ../../nbs/bench/05_gpu.ipynb #e2be7dac
 NETWORKS = ['attnfree_gmlp_s16_224', 'deit_small_patch16_224', 'gmlp_s16_224',
             'attnfree_aft_full_small_patch16_224', 'attnfree_aft_conv_small_patch16_224_k11_h16',
-            'attnfree_lavit_t', 'attnfree_lavit_t_no_la', 'pvt_v2_b1', 'attnfree_ff_tiny_patch16_224',
-            'deit_tiny_patch16_224', 'attnfree_aft_full_tiny_patch16_224', 'attnfree_lavit_s',
+            'attnfree_lavit_t', 'attnfree_lavit_t_no_la', 'pvt_v2_b1',
+            'attnfree_ff_tiny_patch16_224', 'deit_tiny_patch16_224',
+            'attnfree_aft_full_tiny_patch16_224', 'attnfree_lavit_s',
             'attnfree_lavit_s_no_la', 'attnfree_amlp_s16_224', 'resmlp_24_224', 'mixer_b16_224',
             'poolformer_s24', 'attnfree_ff_base_patch16_224']
 TINY = ['attnfree_ff_micro_patch2_8', 'attnfree_lavit_micro_8']
@@ -347,8 +348,9 @@ def _commands(out, path, small):
     commands = {}
     if path:
         for mixer in BOARD[:1] if small else BOARD:
-            options = ['--data', 'cifar10', '--path', str(path), '--model', f'{mixer}_nano_patch4_32',
-                       '--set', f'epochs={1 if small else 60}', '--set', 'precision=bf16']
+            options = ['--data', 'cifar10', '--path', str(path),
+                       '--model', f'{mixer}_nano_patch4_32', '--set', 'precision=bf16',
+                       '--set', f'epochs={1 if small else 60}', *short]
             commands[f'cifar10_{mixer}'] = options
     for mixer in ('aft_simple',) if small else ('aft_simple', 'aft_full', 'attention', 'gmlp'):
         commands[f'recall_{mixer}'] = ['--data', 'recall', '--model', f'recall_{mixer}_d64',

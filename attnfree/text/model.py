@@ -19,7 +19,7 @@ from ..backbone import Backbone,Readout,init_linear
 from ..mixer import count_tokens,readable
 from ..packing import Texts
 from ..sequences import check_state,count_seen,from_front,hold,piece_positions,prefill
-from ..sequences import step_or_wait,to_front
+from ..sequences import check_waits,step_or_wait,to_front
 
 # %% ../../nbs/text/03_model.ipynb #fe644af8
 def _in_range(name, ids, size, instead='use its own tokenizer, or build it for another size'):
@@ -266,8 +266,11 @@ class CausalLM(LanguageModel):
         at = state.seen
         if ids.shape != at.shape:
             raise ValueError(f"ids has shape {tuple(ids.shape)}: a step takes one token of each of "
-                             f"the {len(at)} texts of the state, ({len(at)},)")
-        if key_padding_mask is not None: at = at.masked_fill(key_padding_mask, 0)
+                             f"the {len(at)} texts of the state, ({len(at)},): use "
+                             "select_rows(state, rows)")
+        if key_padding_mask is not None:
+            check_waits(key_padding_mask, ids.shape)
+            ids,at = (t.masked_fill(key_padding_mask, 0) for t in (ids, at))
         x_t = self.stem(ids[:,None], at=at[:,None])[:,0]
         seen, = hold((state.seen,), (state.seen + 1,), key_padding_mask)
         x_t,blocks = step_or_wait(self.body, x_t, state.blocks, key_padding_mask)
