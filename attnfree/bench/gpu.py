@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from fastcore.script import Param,call_parse,store_true
+from fastcore.script import call_parse,store_true
 from ..biased_mean import band_mean,full_mean
 from ..cost.count import compare,inference,machine_name,training_step
 from ..cost.roofline import MACHINES,kernel_work,least_ms,least_work
