@@ -90,6 +90,12 @@ with torch.no_grad(): assert_close(exact_band_mean(k, v, band, 2), y, rtol=0, at
 print('true')''')
 
 
+def test_kernels_with_biases_agree():
+    assert interpreted('''
+from attnfree.kernels.biased_mean import agrees
+print(json.dumps(agrees('cpu')))''')
+
+
 def test_as_an_operation_of_pytorch():
     assert interpreted('''
 import torch
