@@ -262,7 +262,7 @@ def operators(device, small):
                       partial(time_operator, make, b, n, width, device, 3 if small else 20))
 
 def of_least(
-    row:dict,          # From read_rows, of the part `operators`
+    row:dict,          # From read_rows, of the part operators
     machine:str='H200',# Of MACHINES
 )->float:              # Between 0 and 1, if the counts are right; `None` for what has none
     "The share of the greatest possible speed that was reached."
