@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from fastcore.script import call_parse,store_true
 from ..biased_mean import band_mean,full_mean
 from ..cost.count import compare,inference,machine_name,training_step
-from ..cost.roofline import MACHINES,kernel_work,least_ms,least_work
+from ..cost.roofline import MACHINES,least_ms,least_work
 from ..families import check_known
 from ..weighted_mean import plain_mean
 
@@ -99,11 +99,9 @@ def _errors(name, dtype, device, n, kernel):
     inputs = [torch.randn(s, generator=generator).to(device) for s in shapes]
     given = [t.to(dtype) for t in inputs[:2]] + inputs[2:]
     results = []
-    for tensors,options in ((given, {'kernel': kernel}), (given, {'kernel': False})):
-        exact = not options['kernel'] and tensors is given and len(results) == 1
-        tensors = [t.double() if exact else t for t in tensors]
+    for tensors,by_kernel in ((given, kernel), ([t.double() for t in given], False)):
         tensors = [t.detach().requires_grad_() for t in tensors]
-        y = function(*tensors, **options)
+        y = function(*tensors, kernel=by_kernel)
         results.append((y, *torch.autograd.grad(y, tensors, y.detach().cos())))
     return [((a.double() - b).abs().max()/b.abs().max()).item() for a,b in zip(*results)]
 

@@ -94,8 +94,8 @@ def least_work(
     "What no implementation of a causal mean in half precision can avoid."
     e = b*n*d
     if mixer == 'AFT-simple': return Work(16*e, single=24*e, exponentials=4*e)
-    if mixer == 'AFT-local': return Work(16*e, half=16*window*e, exponentials=4*e)
-    if mixer == 'AFT-full': return Work(16*e + 8*n*n, half=8*n*e, exponentials=4*e)
+    if mixer == 'AFT-local': return Work(16*e, half=12*window*e, exponentials=4*e)
+    if mixer == 'AFT-full': return Work(16*e + 8*n*n, half=6*n*e, exponentials=4*e)
     if mixer == 'attention':
         heads = heads or max(1, d//64)
         return Work(22*e, half=7*n*e, exponentials=b*heads*n*n)
