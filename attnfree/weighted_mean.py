@@ -141,6 +141,7 @@ def value_scale(
     keep:Tensor, # From prepare_keys_values: `None` if there is no padding
 )->Tensor:       # `(b, 1, d)`
     "Powers of two near the square root of the size of the first value that is not 0; otherwise 1."
+    if not v.shape[1]: return v.new_ones(v.shape[0], 1, v.shape[2])
     first = v.detach() if keep is not None else v.detach()[:,:8]
     at = (first != 0).byte().argmax(dim=1, keepdim=True) # the first of the largest
     size = first.gather(1, at).abs()
