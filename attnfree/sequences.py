@@ -172,18 +172,24 @@ def check_state(
 
 _KINDS = WeakKeyDictionary() # of the states of mixers
 
-def _kinds(state, b):
-    "Of the tensors of b texts: dtype, device, and shape without b, or `None` for another batch."
-    for _,part in named_parts(state):
-        if isinstance(part, Tensor) and (part.ndim > 1 or part.is_floating_point()):
-            yield part.dtype,part.device,part.shape[1:] if part.shape[0] == b else None
+def _kind(state):
+    "Of each tensor with channels: dtype, device and shape; a state within is another such list."
+    return [_kind(part) if isinstance(part, tuple) else (part.dtype, part.device, part.shape)
+            for part in state if isinstance(part, tuple) or isinstance(part, Tensor)
+            and (part.ndim > 1 or part.is_floating_point())]
 
-def _fits(found, known):
-    "Whether dtype, device and shape are the known ones, but for axes that grow."
-    *kind,shape = found
-    *known_kind,known_shape = known
-    if kind != known_kind or shape is None or len(shape) != len(known_shape): return False
-    return all(size in (0, one) for one,size in zip(shape, known_shape))
+def _fits(found, known, b):
+    "Whether b texts have the known dtypes, devices and shapes, but for axes that grow."
+    if len(found) != len(known): return False
+    for one,other in zip(found, known):
+        if isinstance(other, list):
+            if not isinstance(one, list) or not _fits(one, other, b): return False
+            continue
+        (*kind,shape),(*known_kind,known_shape) = one,other
+        if kind != known_kind or shape[0] != b or len(shape) != len(known_shape): return False
+        if shape[1:] == known_shape[1:]: continue
+        if not all(size in (0, has) for has,size in zip(shape[1:], known_shape[1:])): return False
+    return True
 
 def check_step(
     mixer:nn.Module, # With `start`
@@ -193,9 +199,9 @@ def check_step(
 )->None:
     "Raise `ValueError` for a state of another mixer, batch, dtype or device, after a short look."
     if type(state) is kind and x_t.ndim == 2:
-        if mixer not in _KINDS: _KINDS[mixer] = [*_kinds(mixer.start(1), 1)]
-        found = [*_kinds(state, len(x_t))]
-        if len(found) == len(_KINDS[mixer]) and all(map(_fits, found, _KINDS[mixer])): return
+        known = _KINDS.get(mixer)
+        if known is None: known = _KINDS[mixer] = _kind(mixer.start(1))
+        if _fits(_kind(state), known, len(x_t)): return
     if x_t.ndim != 2:
         raise ValueError(f"x_t has shape {tuple(x_t.shape)}: a step takes one token of each text, "
                          "(b, d)")

@@ -109,10 +109,12 @@ def add_token(
     sums:WeightedSums, # Sums over the tokens before
     k:Tensor,          # Key of one more token, `(b, d)`
     v:Tensor,          # Its value, `(b, d)`
+    keep:Tensor=None,  # 1 if it counts; if 0 it has the lowest key, `(b, 1)`; `None`: all do
 )->WeightedSums:       # The sums with it
     "Add one token to the sums of a weighted mean."
     top = torch.maximum(sums.top, k)
     old_scale,scale = (sums.top - top).exp(),(k - top).exp()
+    if keep is not None: scale = scale*keep
     return WeightedSums(top, old_scale*sums.total + scale*v, old_scale*sums.weight + scale)
 
 def add_tokens(
@@ -357,13 +359,24 @@ class AFTFull(_Biased):
         seen = count_seen(state.seen, n, lengths, longest)
         keys,values = (append_tokens(cache, state.seen, new, seen)[:,:longest]
                        for cache,new in ((state.keys, k), (state.values, v)))
+        new = KeysValues(seen, keys, values)
+        if n == 1 and isinstance(seen, int): # all rows are at its end
+            row = self._row_at(state.seen).to(keys)
+            return self._row_mean(keys, values, row, hidden=False)[:,None],new
         at = piece_positions(state.seen, n, k.device).clamp(max=longest-1)
-        if n == 1: mean = self._row_mean(keys, values, self._bias_rows_at(at[:,0], keys))[:,None]
+        if n == 1:
+            row = self._bias_rows_at(at[:,0], keys)
+            mean = self._row_mean(keys, values, row, hidden=True)[:,None]
         else:
             mean = self.mean(keys, values)
             at = at.clamp(max=mean.shape[1]-1)
             mean = mean.gather(1, at[...,None].expand(b, -1, mean.shape[-1]))
-        return mean,KeysValues(seen, keys, values)
+        return mean,new
+
+    def _row_at(self, at):
+        "The biases of the token at one position, of those up to it, `(1, at+1)`."
+        if self.rank is None: return self.w[at:at+1,:at+1]
+        return _factors(self.u[at:at+1], self.v[:at+1])
 
     def _bias_rows_at(self, at, keys):
         "The biases of tokens at positions `(1,)` or `(b,)`, `(1 or b, n)`; hidden for later ones."
@@ -372,14 +385,15 @@ class AFTFull(_Biased):
         later = torch.arange(n, device=at.device) > at[:,None]
         return rows.masked_fill(later, -math.inf).to(keys)
 
-    def _row_mean(self, keys, values, row):
+    def _row_mean(self, keys, values, row, hidden):
         "The mean for one row of biases for all sequences or for each, `(1 or b, n)`."
         sums = self.known_sums(row)
         if sums == 'exact':
             each = (t.transpose(0, 1).flatten(1)[None] for t in (keys, values))
             return exact_mean(*each, row.expand(len(keys), -1)[:,None]).view_as(keys[:,0])
         def mean(k, v, w, top):
-            k = k.masked_fill((w == -math.inf)[...,None], torch.finfo(k.dtype).min) # not seen
+            if hidden: # what a row does not see
+                k = k.masked_fill((w == -math.inf)[...,None], torch.finfo(k.dtype).min)
             e = (k - k.amax(dim=1, keepdim=True)).exp()*(w - top).exp()[...,None]
             return (e/e.sum(dim=1, keepdim=True)*v).sum(dim=1)
         return run_sums(sums, mean, keys, values, row, row_top(row))
@@ -451,10 +465,9 @@ class _Windowed:
         row = self._row(state.seen, key_padding_mask)
         mean = self._near_and_far(keys, values, row, state)
         # what leaves the window joins the earlier tokens, once there is something to leave it
-        earlier = add_token(state.earlier, keys[:,0], values[:,0])
-        left_behind = (state.seen >= left)[:,None]
-        earlier = (torch.where(left_behind, *pair) for pair in zip(earlier, state.earlier))
-        new = WindowState(state.seen+1, keys[:,1:], values[:,1:], WeightedSums(*earlier))
+        leaves = (state.seen >= left)[:,None]
+        earlier = add_token(state.earlier, keys[:,0], values[:,0], leaves)
+        new = WindowState(state.seen+1, keys[:,1:], values[:,1:], earlier)
         return self._finish(q, mean.to(v.dtype), v),hold(state, new, key_padding_mask)
 
     def _piece_mean(self, k, v, state, lengths):
@@ -563,8 +576,19 @@ class AFTLocal(_Windowed, AFTFull):
     _band_of_each = True # positions may differ from row to row
 
     def _row(self, seen, waits):
-        "The biases of a token after `seen` `(b,)` others, for its window, `(b, 1, left+1)`."
+        "The biases of a token after `seen` `(b,)` others, for its window, `(1 or b, 1, left+1)`."
+        if waits is None and seen.device.type == 'cpu' and len(seen) and readable(seen):
+            first,last = (int(at) for at in seen.aminmax())
+            if first == last: return self._row_at(first)
         return self._piece_band(seen, 1, None if waits is None else (~waits).long())[:,None,0]
+
+    def _row_at(self, at):
+        "The biases of the token at one position, where all rows are there, `(1, 1, left+1)`."
+        count_seen(at, 1, None, self.grid[0])
+        if self.rank is None: return self.w[None,at:at+1]
+        first = max(0, at - self._left())
+        row = _factors(self.u[at:at+1], self.v[first:at+1])
+        return F.pad(row, (self._left() + 1 - row.shape[1], 0))[None] # places that are empty
 
     def _piece_band(self, seen, n, lengths):
         "The biases of n tokens after `seen` `(b,)` others, for their windows, `(b, n, left+1)`."
