@@ -145,8 +145,8 @@ def training_state(
 )->dict:                      # Nested dicts of tensors and numbers
     "All that decides how a training goes on; raises `FloatingPointError` if weights are spoilt."
     rank,world = rank_and_world()
-    random = [random_states(torch.cuda.is_available())]*world
-    if world > 1: dist.all_gather_object(random, random_states(torch.cuda.is_available()))
+    random = [random_states(gpus=True)]*world
+    if world > 1: dist.all_gather_object(random, random_states(gpus=True))
     weights,smooth = trained_model(learn).state_dict(),learn.recorder.smooth_loss
     if bad := _spoilt(weights):
         raise FloatingPointError(f"{bad} is not finite after step {learn.train_iter}: lower the "

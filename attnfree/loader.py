@@ -20,38 +20,48 @@ from torch._C import DisableTorchFunctionSubclass
 from .processes import rank_and_world
 
 # %% ../nbs/training/01_loader.ipynb #f3574829
+def _gpus():
+    "All devices of this machine's accelerator, and PyTorch's module for them."
+    kind,count = torch.accelerator.current_accelerator(),torch.accelerator.device_count()
+    if kind is None or not count: return [],None
+    return [torch.device(kind.type, i) for i in range(count)],torch.get_device_module(kind)
+
 def random_states(
-    cuda:bool=False, # Also the generator of the current GPU
+    gpus:bool=False, # Also the generators of all GPUs
 )->tuple:            # What set_random_states takes
     "The states of the random number generators of Python, NumPy and PyTorch."
-    gpu = torch.cuda.get_rng_state() if cuda else None
-    return random.getstate(),np.random.get_state(),torch.get_rng_state(),gpu
+    devices,module = _gpus() if gpus else ([], None)
+    on_gpus = {str(device): module.get_rng_state(device) for device in devices}
+    return random.getstate(),np.random.get_state(),torch.get_rng_state(),on_gpus
 
 def set_random_states(
     states:tuple, # From random_states
 )->None:
-    "Put the generators back to where they were."
-    python,numpy,torch_cpu,torch_cuda = states
+    "Put the generators back to where they were; those of GPUs that are not here are left out."
+    python,numpy,torch_cpu,on_gpus = states
     random.setstate(python); np.random.set_state(numpy); torch.set_rng_state(torch_cpu)
-    if torch_cuda is not None: torch.cuda.set_rng_state(torch_cuda)
+    devices,module = _gpus() if on_gpus else ([], None)
+    for device in devices:
+        if str(device) in on_gpus: module.set_rng_state(on_gpus[str(device)], device)
 
 def seed_all(
     *numbers:int,    # What the random numbers belong to, for example seed, epoch and position
-    cuda:bool=False, # Also the generator of the current GPU
+    gpus:bool=False, # Also the generators of all GPUs
 )->None:
     "Seed the generators from `numbers`."
     seed = int(np.random.SeedSequence(numbers).generate_state(1)[0])
     random.seed(seed); np.random.seed(seed); torch.default_generator.manual_seed(seed)
-    if cuda: torch.cuda.manual_seed(seed)
+    module = _gpus()[1] if gpus else None
+    if module is not None: getattr(module, 'manual_seed_all', module.manual_seed)(seed)
 
 @contextmanager
 def seeded(
     *numbers:int,    # What the random numbers belong to, for example seed, epoch and position
-    cuda:bool=False, # Also the generator of the current GPU
+    gpus:bool=False, # Also the generators of all GPUs
 ):
     "Random numbers that follow from `numbers` alone; afterwards the generators go on as before."
-    before = random_states(cuda)
-    seed_all(*numbers, cuda=cuda)
+    before = random_states(gpus)
+    seed_all(*numbers, gpus=gpus)
     try: yield
     finally: set_random_states(before)
 
@@ -196,17 +206,17 @@ class RepeatableDL(TfmdDL):
         self.position += torch.tensor([1, self.begin - self.position[1]])
         epoch,begin = self.position.tolist()
         self.begin = 0
-        cuda = self.device is not None and self.device.type == 'cuda'
+        gpus = self.device is not None and self.device.type != 'cpu'
         self.before_iter()
         loader,i = None,begin
         while True:
-            before = random_states(cuda)
+            before = random_states(gpus)
             try:
                 if loader is None: loader = iter(self._loader()) # draws a seed for its workers
                 batch = next(loader, None)
                 if batch is None: break
                 batch = self._on_device(batch)
-                seed_all(self.seed, epoch, i, self.rank, cuda=cuda)
+                seed_all(self.seed, epoch, i, self.rank, gpus=gpus)
                 # The transforms keep the types of tensors; each single operation need not.
                 with DisableTorchFunctionSubclass(): batch = self.after_batch(batch)
             finally: set_random_states(before)
@@ -215,9 +225,10 @@ class RepeatableDL(TfmdDL):
         self.after_iter()
 
     def _on_device(self, batch):
-        "A batch on the loader's device."
+        "A batch on the loader's device; what lies in pinned memory is not waited for."
         if self.pin_memory and type(batch) == list: batch = tuple(batch)
-        return batch if self.device is None else to_device(batch, self.device)
+        if self.device is None: return batch
+        return to_device(batch, self.device, non_blocking=bool(self.pin_memory))
 
     def _loader(self):
         "PyTorch's loader; one with workers is kept."
