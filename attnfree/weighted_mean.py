@@ -140,13 +140,17 @@ def value_scale(
     v:Tensor,    # Values, `(b, n, d)`, 0 for padding
     keep:Tensor, # From prepare_keys_values: `None` if there is no padding
 )->Tensor:       # `(b, 1, d)`
-    "Powers of two near the square root of the size of the first value that is not 0; otherwise 1."
+    "Powers of two near the root of the first value that is not 0; 1 for all of moderate size."
     if not v.shape[1]: return v.new_ones(v.shape[0], 1, v.shape[2])
     first = v.detach() if keep is not None else v.detach()[:,:8]
     at = (first != 0).byte().argmax(dim=1, keepdim=True) # the first of the largest
     size = first.gather(1, at).abs()
     exponent = (size.log2()/2).round().nan_to_num(0, 0, 0) # 0 for 0, infinity and NaN
-    return exponent.exp2()
+    return torch.where(exponent.abs() > 10, exponent, 0).exp2() # 1 for a value from 5e-7 to 2e6
+
+def _changes_nothing(scale):
+    "Whether it is 1 everywhere, if looking is free."
+    return scale.device.type == 'cpu' and readable(scale) and bool((scale == 1).all())
 
 def _require_first_order():
     "Raise `RuntimeError` if a graph is made of a backward pass whose graph would be wrong."
@@ -159,7 +163,8 @@ class _Scale(torch.autograd.Function):
     generate_vmap_rule = True
     @staticmethod
     def forward(scale, share, factor, v, *others):
-        return v*scale.reciprocal(),*(t.view_as(t) for t in others)
+        divided = v.view_as(v) if scale is None else v*scale.reciprocal()
+        return divided,*(t.view_as(t) for t in others)
 
     @staticmethod
     def setup_context(ctx, inputs, output): ctx.save_for_backward(*inputs[:3])
@@ -168,6 +173,7 @@ class _Scale(torch.autograd.Function):
     def backward(ctx, dv, *others):
         _require_first_order()
         scale,share,factor = ctx.saved_tensors
+        if scale is None: return None,None,None,dv,*others
         if factor is None: factor = scale
         if share is not None: dv = dv*share.reciprocal()
         return None,None,None,dv,*(grad*factor for grad in others)
@@ -195,7 +201,12 @@ def in_scale(
     *biases:Tensor, # What else is learned
 )->Tensor:          # What `mean` returns for these values
     "A mean of values of any size, by `mean` of moderate ones."
-    if not torch.is_grad_enabled(): return mean(k, v*scale.reciprocal(), *biases)*scale
+    same = _changes_nothing(scale)
+    if not torch.is_grad_enabled():
+        return mean(k, v, *biases) if same else mean(k, v*scale.reciprocal(), *biases)*scale
+    if same: # with the check of _Scale's backward pass
+        v,k,*biases = _Scale.apply(None, None, None, v, k, *biases)
+        return mean(k, v, *biases)
     share,factor = None,None
     if biases: # their gradients are sums over all sequences and channels
         factor = F.pad(scale.flatten(), (0, 1)).amax(dim=0) # also of no sequence
