@@ -35,6 +35,11 @@ def _full_sums(k, v, w, top, *, keep):
     weight = safe_denominator(p @ e, keep)
     return (p @ (e*v)).div_(weight),weight
 
+def _products(x, y):
+    "The products of tokens with tokens, summed over batch and channels, `(n, n)`."
+    if x.shape[1] > 2*x.shape[2]: return torch.tensordot(x, y, ([0,2], [0,2])) # less memory
+    return (x @ y.mT).sum(dim=0)
+
 def _full_gradients(grad, k, v, w, top, mean, weight, *, keep):
     "Gradients of keys, values and biases."
     if k.dtype == torch.float64:  # computed again: in float32 the denominator may have become 0
@@ -42,8 +47,7 @@ def _full_gradients(grad, k, v, w, top, mean, weight, *, keep):
     e,p = _exponentials(k, w, top, keep)
     z = _towards_sums(grad, mean, weight)
     dv,dk = (p.mT.expand(k.shape[0], -1, -1) @ part for part in z)
-    over = [0,2],[0,2]  # batch and channels
-    dp = torch.tensordot(z[0], e*v, over) + torch.tensordot(z[1], e, over)
+    dp = _products(z[0], e*v) + _products(z[1], e)
     dv *= e
     dk.mul_(e).addcmul_(dv, v)
     return dk,dv,dp*p
