@@ -19,7 +19,7 @@ def _layer_functions(batch, n, dim, heads):
     less = LessAttention(dim, (n,), heads=heads, share='heads').eval()
     one_map = LessAttention(dim, (n,), heads=heads, share='map').eval()
     q,k = (torch.randn(batch, heads, n, dim//heads) for _ in range(2))
-    factors = ScoreFactors(q, k, torch.randn(n, n))
+    factors = ScoreFactors(q, k, torch.randn(n, 2), torch.randn(n, 2))
     scores,timed = dense_scores(factors),torch.inference_mode()
     attention.factored = False
     return {'attention, fused': timed(lambda: attention(x, need_scores=False)),

@@ -18,25 +18,33 @@ from ..mixer import check_tokens,count_heads,count_tokens,resample_tokens
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #add32f83
 class ScoreFactors(NamedTuple):
-    "Scores as a product that is not written out: `q k^T + bias`."
-    q:Tensor    # Queries, the scale included, `(b, heads, n, c)`
-    k:Tensor    # Keys, `(b, heads, n, c)`
-    bias:Tensor # The same for all images, `(n, n)` or `(heads, n, n)`; `None`: nothing
+    "Scores as products that are not written out: `q k^T + rows columns^T`."
+    q:Tensor            # Queries, the scale included, `(b, heads, n, c)`
+    k:Tensor            # Keys, `(b, heads, n, c)`
+    rows:Tensor=None    # For all images, `(n, r)` or `(heads, n, r)`; `None`: nothing
+    columns:Tensor=None # Likewise
+
+    def bias(self)->Tensor: # `(n, n)` or `(heads, n, n)`; `None`: nothing
+        "What is the same for all images."
+        return None if self.rows is None else self.rows @ self.columns.mT
 
 def dense_scores(
     scores:Tensor|ScoreFactors, # Scores in either form
 )->Tensor:                      # `(b, heads, n, n)`
     "Scores written out."
     if isinstance(scores, Tensor): return scores
-    product = scores.q @ scores.k.mT
-    return product if scores.bias is None else product + scores.bias
+    product,bias = scores.q @ scores.k.mT,scores.bias()
+    return product if bias is None else product + bias
 
 def _transform_factors(scores, theta, psi, theta_bias, psi_bias):
-    "Scores as a product: queries and keys are mixed, and the bias is transformed as scores are."
-    if scores.bias is None:  # what the transformation makes of zeros
-        bias = psi.sum(dim=-1)[...,None]*theta_bias[...,None,:] + psi_bias[...,None]
-    else: bias = transform_scores(scores.bias, theta, psi, theta_bias, psi_bias)
-    return ScoreFactors(psi @ scores.q, theta @ scores.k, bias)
+    "Scores as products: all factors are mixed, and the biases are two more columns of factors."
+    rows = torch.stack([psi.sum(dim=-1), psi_bias], dim=-1)
+    columns = torch.stack([theta_bias, torch.ones_like(theta_bias)], dim=-1)
+    if scores.rows is not None:
+        pairs = (psi @ scores.rows, rows),(theta @ scores.columns, columns)
+        rows,columns = (torch.cat([before, new.expand(*before.shape[:-1], 2)], dim=-1)
+                        for before,new in pairs)
+    return ScoreFactors(psi @ scores.q, theta @ scores.k, rows, columns)
 
 def transform_scores(
     scores:Tensor|ScoreFactors, # Scores of the layer before, `(b, heads, n, n)` or as a product
@@ -62,7 +70,7 @@ def read_values(
     v = v.unflatten(-1, (heads, -1)).transpose(1, 2)
     if isinstance(scores, ScoreFactors):
         q,k = scores.q.to(v.dtype),scores.k.to(v.dtype)
-        added = [bias.to(v.dtype) for bias in (scores.bias, mask) if bias is not None]
+        added = [bias.to(v.dtype) for bias in (scores.bias(), mask) if bias is not None]
         bias = sum(added) if added else None
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop, scale=1.)
     else:
@@ -110,9 +118,11 @@ class ScoredAttention(nn.Module):
         q,k,v = self.qkv(x).chunk(3, dim=-1)
         channels = q.shape[-1]//self.heads
         q,k = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q*channels**-0.5, k))
-        scores = ScoreFactors(q, k, added)
+        scores = ScoreFactors(q, k)
         if need_scores and (added is not None or not self._passes_product(q.shape[2], channels)):
             scores = dense_scores(scores)
+            if added is not None: scores = scores + added
+        elif added is not None: mask = added if mask is None else added + mask
         y = self.out(read_values(scores, v, mask, self.drop if self.training else 0.))
         return y,scores if need_scores else None
 
