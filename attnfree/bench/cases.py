@@ -13,6 +13,7 @@ from ..cost.count import (aft_case,aft_causal_case,aft_decode_case,aft_lookup_ca
 from ..cost.gmlp import gmlp_case,gmlp_parts_case,toeplitz_case
 from ..learner import learner_case
 from .less_attention import lavit_case,less_attention_case
+from .less_attention import less_attention_tokens_case
 from .sequences import (constant_time_case,generation_case,long_text_case,
                                       long_text_memory,packing_case,prompt_case)
 from ..families import check_known
@@ -21,7 +22,9 @@ from ..families import check_known
 CASES = dict(ff=ff_case, attention=attention_case, aft=aft_case, aft_causal=aft_causal_case,
              aft_vision=aft_vision_case, aft_lookup=aft_lookup_case, aft_decode=aft_decode_case,
              gmlp_parts=gmlp_parts_case, gmlp=gmlp_case, toeplitz=toeplitz_case,
-             less_attention=less_attention_case, lavit=lavit_case, generation=generation_case,
+             less_attention=less_attention_case,
+             less_attention_tokens=less_attention_tokens_case, lavit=lavit_case,
+             generation=generation_case,
              constant_time=constant_time_case, long_text=long_text_case, prompt=prompt_case,
              packing=packing_case, learner=learner_case)
 
