@@ -368,7 +368,7 @@ def train_side_by_side(
         run = out/'runs'/name
         if (run/'done').exists(): continue
         again = (run/'config.json').exists()
-        options = ['--resume', str(run)] if again else [*options, '--out', str(run)]
+        options = [*(['--resume'] if again else options), '--out', str(run)]
         run.parent.mkdir(parents=True, exist_ok=True)
         log = open(out/'runs'/f'{name}.txt', 'a')
         hidden = {} if device == 'cuda' else {'CUDA_VISIBLE_DEVICES': ''}
