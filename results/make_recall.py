@@ -3,44 +3,42 @@ r"""Writes what trained networks read at a query, for nbs/results/07_associative
     python results/make_recall.py             # all mixers, in the project's root
     python results/make_recall.py gmlp amlp   # two of them
 
-| WHAT       | writes                | from a run of each        |
-|------------|-----------------------|---------------------------|
-| attention  | recall_attention.npz  | board/recall              |
-| gmlp       | recall_gmlp.npz       | board/recall              |
-| amlp       | recall_amlp.npz       | board/recall              |
-| aft_simple | recall_aft_simple.npz | board/recall              |
-| aft_full   | recall_aft_full.npz   | board/recall              |
-| aft_local  | recall_aft_local.npz  | board/recall              |
-| aft_conv   | recall_aft_conv.npz   | board/recall              |
+| WHAT       | writes                | from a run of        |
+|------------|-----------------------|----------------------|
+| attention  | recall_attention.npz  | board/recall_seeds   |
+| gmlp       | recall_gmlp.npz       | board/recall_seeds   |
+| amlp       | recall_amlp.npz       | board/recall         |
+| aft_simple | recall_aft_simple.npz | board/recall_seeds   |
+| aft_full   | recall_aft_full.npz   | board/recall_seeds   |
+| aft_local  | recall_aft_local.npz  | board/recall_seeds   |
+| aft_conv   | recall_aft_conv.npz   | board/recall_seeds   |
 
-The run is the best of those in results/board/recall.csv. Each file holds, of 1,000 held-out rows,
-`answers` `(4, 5)`: the share of queries for a pair that are answered by the value of each pair, or
-by another token; and of 200 rows what the layers read: `bind` `(8, 8)`, the first layer at each
-token of the pairs, and `look` `(4, 10)`, the second at a query for each pair, of the pairs' tokens,
-the query itself and the rest. What is read is the size of the derivative of what the layer adds to
-a token, by another token, in shares of the row's sum. The runs are made by this command:
+The run is the second seed of each mixer; of aMLP, whose second seed has not learned to recall, the
+first. Each file holds, of 1,000 held-out rows, `answers` `(4, 5)`: the share of queries for a pair
+that are answered by the value of each pair, or by another token; and of 200 rows what the layers
+read: `bind` `(8, 8)`, the first layer at each token of the pairs, and `look` `(4, 10)`, the second
+at a query for each pair, of the pairs' tokens, the query itself and the rest. What is read is the
+size of the derivative of what the layer adds to a token, by another token, in shares of the row's
+sum. The runs are made by this command:
 
-    python results/board/start.py --groups recall --processes 2 --out runs/board
+    python results/board/start.py --groups recall recall_seeds --processes 2 --out runs/board
 """
-import csv
 from functools import partial
 from pathlib import Path
 
 from making import main
 
-COMMANDS = {'board': 'python results/board/start.py --groups recall --processes 2'}
+COMMANDS = {'board': 'python results/board/start.py --groups recall recall_seeds --processes 2'}
 
-
-def best_runs():
-    "The run of the highest accuracy of each mixer that has one, `board/recall/...`."
-    file = Path(__file__).parent/'board'/'recall.csv'
-    if not file.exists(): return {}
-    with open(file, newline='') as lines: rows = [*csv.DictReader(lines)]
-    best = {}
-    for row in sorted(rows, key=lambda row: float(row['accuracy'])):
-        model = row['case'].split()[0].removeprefix('model=recall_').removesuffix('_d64')
-        best[model] = f"board/recall/{row['case'].replace(' ', '_')}_{row['seed']}"
-    return best
+RUNS = {
+    'attention': 'recall_seeds/model=recall_attention_d64_lr=1e-2_2',
+    'gmlp': 'recall_seeds/model=recall_gmlp_d64_lr=3e-3_2',
+    'amlp': 'recall/model=recall_amlp_d64_lr=3e-3_1',
+    'aft_simple': 'recall_seeds/model=recall_aft_simple_d64_lr=3e-3_2',
+    'aft_full': 'recall_seeds/model=recall_aft_full_d64_lr=1e-3_2',
+    'aft_local': 'recall_seeds/model=recall_aft_local_d64_lr=1e-3_2',
+    'aft_conv': 'recall_seeds/model=recall_aft_conv_d64_lr=1e-3_2',
+}
 
 
 def read_size(block, x, at):
@@ -109,6 +107,7 @@ def pictures(mixer, run, runs, out):
     return [file.name]
 
 
-MAKERS = {mixer: (partial(pictures, mixer, run), [run]) for mixer, run in best_runs().items()}
+MAKERS = {mixer: (partial(pictures, mixer, f'board/{run}'), [f'board/{run}'])
+          for mixer, run in RUNS.items()}
 
 if __name__ == '__main__': main(__doc__, MAKERS, COMMANDS)
