@@ -280,8 +280,9 @@ class TopK(Metric):
 
 # %% ../../nbs/callbacks/00_training.ipynb #8f0aa339
 def write_atomically(
-    file:str|Path, # The file to write
-    content:bytes, # Its whole content
+    file:str|Path,       # The file to write
+    content:bytes,       # Its whole content
+    before:str|Path=None,# Where a file that is there goes; `None`: it is replaced
 )->None:
     "Replace a file in one step; raises `OSError` and leaves the old one if it cannot."
     file = Path(file)
@@ -291,6 +292,7 @@ def write_atomically(
             f.write(content)
             f.flush()
             os.fsync(f.fileno())
+        if before is not None and file.exists(): os.replace(file, before)
         os.replace(part, file)
     except OSError as e:
         with suppress(OSError): part.unlink(missing_ok=True)

@@ -125,7 +125,9 @@ class Plan:
     @property
     def monitor(self): return self.task.monitor(self.task.metrics(self.dls))
     @property
-    def has_checkpoint(self): return self.resume and (self.run/'checkpoint.safetensors').exists()
+    def has_checkpoint(self):
+        names = 'checkpoint', 'previous'
+        return self.resume and any((self.run/f'{name}.safetensors').exists() for name in names)
 
 def make_plan(
     settings:dict,     # Every field of the recipe

@@ -17,11 +17,11 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 import attnfree
-from safetensors.torch import load_file,save
 from ..callbacks.training import write_atomically
+from ..checkpoint import load_tensors,save_tensors
 from ..cost.count import machine_name
 from ..imports import import_all
-from ..learner import build_model,check_imports,read_config
+from ..learner import build_model,check_imports,read_config,save_run
 from ..recipes import FIELDS,parse_settings,recipe as settings_of,settings_text
 from .training import NO_RESULTS
 from ..tasks import task_named
@@ -307,10 +307,10 @@ def keep_weights(
     run,folder = Path(run),Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: value.half() if value.is_floating_point() else value
-               for name,value in load_file(run/'model.safetensors').items()}
-    config = json.loads((run/'config.json').read_text())
+               for name,value in load_tensors(run/'model.safetensors')[0].items()}
+    config = read_config(run)
     source = config['source']
     source['imports'] = [Path(file).name for file in source.get('imports') or []]
     source['path'] = None # no path of this machine
-    write_atomically(folder/'config.json', json.dumps(config, indent=2).encode())
-    write_atomically(folder/'model.safetensors', save(weights))
+    save_run(folder, config)
+    save_tensors(folder/'model.safetensors', weights)

@@ -19,7 +19,7 @@ from fastai.data.core import DataLoaders
 from fastai.torch_core import set_seed
 from torch import nn
 from ..callbacks.training import evaluated_model,RunLog
-from ..checkpoint import Checkpoint,load_state,TrainingStopped
+from ..checkpoint import Checkpoint,TrainingStopped
 from ..imports import first_line,line_of
 from ..learner import (attnfree_learner,fit_recipe,full_settings,new_run,read_config,
                               recipe_schedule,save_run)
@@ -81,10 +81,10 @@ def _trained(plan, net):
     if rank == 0 and not again:
         if hasattr(dls, 'source'): dls.source.save(run)
         save_run(run, _config(plan))
-    state = load_state(keep.file) if again else None
-    if state is None or state['position'][0] < recipe_schedule(dls, settings)[0]:
+    if not again or keep.found['position'][0] < recipe_schedule(dls, settings)[0]:
         return evaluated_model(fit_recipe(learn, settings))
-    ema = state['callbacks'].get('ema', dict(weights=state['model'])) # only the rest is left
+    state = keep.found # only the rest is left
+    ema = state['callbacks'].get('ema', dict(weights=state['model']))
     net.load_state_dict(ema['weights'])
     return net
 
