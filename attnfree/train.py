@@ -6,7 +6,7 @@
 __all__ = ['IMPORTS', 'option', 'one_line_errors', 'quick_imports', 'attnfree_train']
 
 # %% ../nbs/commands/00_train.ipynb #c9946431
-import gc
+import gc,re,sys,warnings
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -35,15 +35,22 @@ def one_line_errors(
     "Turn the errors that a user can mend into the last line of a command."
     try: yield
     except (ValueError, OSError, FloatingPointError) as error:
-        raise SystemExit(f"{command}: {error}")
+        ours = re.sub(r'^Exception occured in `\w+` when calling event `\w+`:\s*', '', str(error))
+        raise SystemExit(f"{command}: {ours}") # without what fastai writes before it
+    except KeyboardInterrupt:
+        print(f"\n{command}: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None # what a shell expects of Ctrl-C
 
 # %% ../nbs/commands/00_train.ipynb #c29e3588
 @contextmanager
 def quick_imports():
-    "Import without a search for garbage; afterwards the collector is as it was."
+    "Import without a search for garbage, and without timm's warning of torch.jit.script."
     was = gc.isenabled()
     gc.disable()
-    try: yield
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings('ignore', '`torch.jit.script` is deprecated')
+            yield
     finally:
         if was: gc.enable()
 

@@ -1,9 +1,9 @@
 "Interrupted runs resume to the last bit: real processes, real signals, a disk that is full."
-import os, random, resource, signal, time
+import os, random, resource, signal, threading, time
 from pathlib import Path
 
 import pytest
-from attnfree.checkpoint import load_state
+from attnfree.checkpoint import Checkpoint, load_state
 
 from running import RECIPE, end, finish, log, result, start
 
@@ -17,31 +17,66 @@ def undisturbed(tmp_path_factory):
     return result(folder), time.monotonic() - begin
 
 
+def killed_at(step, seconds):
+    "What kills a training so long after it has begun a step: in it, or while it saves."
+    def kill(): os.kill(os.getpid(), signal.SIGKILL)
+    def begin(self):
+        if self.training and self.train_iter == step: threading.Timer(seconds, kill).start()
+    def prepare(): Checkpoint.before_batch = begin
+    return prepare
+
+
 @pytest.mark.parametrize('workers', [0, 2])
 def test_killed_at_ten_instants(tmp_path, undisturbed, workers):
-    expected, seconds = undisturbed
+    expected, _ = undisturbed
     moments = random.Random(workers)
+    steps = len(expected[1])*22 # 1,437 images in batches of 64
     found = []
     for i in range(10):
         folder = tmp_path/f'{i}'
-        moment = moments.uniform(0.05, 0.75)*seconds*(1.2 if workers else 1)
-        process = start(folder, set=RECIPE, every=1 if i % 2 else 4, workers=workers)
-        process.join(moment)
-        alive = process.is_alive()
-        if not alive: seconds *= 0.6  # the machine was loaded when an undisturbed run was measured
-        process.kill()
-        process.join()
+        step, seconds = moments.randrange(steps), moments.uniform(0, 0.05)
+        process = start(folder, set=RECIPE, every=1 if i % 2 else 4, workers=workers,
+                        prepare=killed_at(step, seconds))
+        assert end(process) in (0, -signal.SIGKILL), log(folder) # 0: in the last milliseconds
         checkpoint = folder/'checkpoint.safetensors'
         position = load_state(checkpoint)['position'] if checkpoint.exists() else None
         finish(folder, set=RECIPE, every=4, workers=workers)
         equal = result(folder) == expected
-        found.append((round(moment, 2), alive, position, equal))
-        ended, verdict = '' if alive else ' (it had ended)', 'equal' if equal else 'DIFFERENT'
-        print(f'workers {workers}: SIGKILL after {moment:.2f} s{ended}, '
+        found.append((step, process.exitcode, position, equal))
+        verdict = 'equal' if equal else 'DIFFERENT'
+        print(f'workers {workers}: SIGKILL {1e3*seconds:.0f} ms into step {step}, '
               f'last checkpoint (epoch, batch) {position}: {verdict}')
     assert all(equal for *_, equal in found), found
-    assert sum(alive for _, alive, _, _ in found) >= 5
-    assert len({position for _, _, position, _ in found}) >= 4  # the instants were different ones
+    assert sum(code < 0 for _, code, *_ in found) >= 9
+    assert len({position for _, _, position, _ in found}) >= 7  # the instants were different ones
+
+
+def test_one_folder_is_trained_in_once(tmp_path, undisturbed):
+    folder = tmp_path/'run'
+    process = start(folder, set=RECIPE, every=4)
+    while not (folder/'checkpoint.safetensors').exists(): time.sleep(0.01)
+    second = start(tmp_path/'second', out=str(folder), resume=True)
+    assert end(second) == 1
+    assert f'is being trained by process {process.pid} on ' in log(tmp_path/'second')
+    assert end(process) == 0, log(folder)
+    assert result(folder) == undisturbed[0]
+    assert not [*folder.glob('.*')]
+
+
+@pytest.mark.parametrize('what', ['a bit', 'a page of zeros'])
+def test_a_damaged_checkpoint_is_not_trusted(tmp_path, undisturbed, what):
+    folder = tmp_path/'run'
+    process = start(folder, set=RECIPE, every=4, prepare=killed_at(40, 0))
+    assert end(process) < 0
+    file = folder/'checkpoint.safetensors'
+    content = bytearray(file.read_bytes())
+    middle = len(content)//2
+    if what == 'a bit': content[middle] ^= 4
+    else: content[middle:middle+4096] = bytes(4096)
+    file.write_bytes(content)
+    finish(folder, every=4)
+    assert 'Going on from the checkpoint before it, at batch' in log(folder)
+    assert result(folder) == undisturbed[0]
 
 
 @pytest.mark.parametrize('name', ['SIGINT', 'SIGTERM'])

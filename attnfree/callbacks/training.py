@@ -279,6 +279,15 @@ class TopK(Metric):
     def name(self): return 'accuracy' if self.k == 1 else f'top{self.k}_accuracy'
 
 # %% ../../nbs/callbacks/00_training.ipynb #8f0aa339
+def _keep(file, before):
+    "Let a file have a second name, so that at no instant there is neither it nor its successor."
+    link = before.with_name(f'.{before.name}.part')
+    link.unlink(missing_ok=True)
+    try: os.link(file, link)
+    except OSError: return os.replace(file, before) # a file system without links
+    os.replace(link, before)
+    link.unlink(missing_ok=True) # both names were the same file already
+
 def write_atomically(
     file:str|Path,       # The file to write
     content:bytes,       # Its whole content
@@ -292,7 +301,7 @@ def write_atomically(
             f.write(content)
             f.flush()
             os.fsync(f.fileno())
-        if before is not None and file.exists(): os.replace(file, before)
+        if before is not None and file.exists(): _keep(file, Path(before))
         os.replace(part, file)
     except OSError as e:
         with suppress(OSError): part.unlink(missing_ok=True)
