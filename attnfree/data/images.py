@@ -106,6 +106,8 @@ def open_image(
 )->PILImage:                                      # The image with its pixels in memory
     "Read one image and set its colour mode."
     try:
+        if isinstance(source, (str,Path)) and Path(source).exists() and not Path(source).is_file():
+            raise ValueError('it is no regular file') # to open a pipe would wait for ever
         if isinstance(source, bytes): source = io.BytesIO(source)
         if isinstance(source, np.ndarray):
             if source.dtype not in (np.uint8, bool):
@@ -351,9 +353,14 @@ def read_cifar(
         raise FileNotFoundError(f"{str(file)!r} is missing, with and without .xz; copy the "
                                 "complete folder")
     raw = file.read_bytes()
-    try: raw = lzma.decompress(raw) if file.suffix == '.xz' else raw
-    except lzma.LZMAError as e:
-        raise ValueError(f"{str(file)!r} is corrupt ({e}); fetch it again") from e
+    if file.suffix == '.xz':
+        unpacker = lzma.LZMADecompressor()
+        try: raw = unpacker.decompress(raw, 2**26) # twice an official file, and no more
+        except lzma.LZMAError as e:
+            raise ValueError(f"{str(file)!r} is corrupt ({e}); fetch it again") from e
+        if not unpacker.eof:
+            raise ValueError(f"{str(file)!r} is corrupt: it is cut off, or unpacks to more than "
+                             "64 MiB; fetch it again")
     found = hashlib.md5(raw).hexdigest()
     if found != md5:
         raise ValueError(f"{str(file)!r} is corrupt: its md5 is {found}, not {md5}; fetch it again")
