@@ -111,7 +111,8 @@ def only_training(
                          "name another folder") from None
     except (OSError, NotImplementedError): pass # a file system without locks; what cannot be
     try:                                        # written is said where it is needed
-        with suppress(OSError): holder.write_text(f'process {os.getpid()} on {socket.gethostname()}')
+        who = f'process {os.getpid()} on {socket.gethostname()}'
+        with suppress(OSError): holder.write_text(who)
         yield
     finally:
         if lock.is_locked:
