@@ -32,7 +32,7 @@ def _pack(value, tensors):
         tensors[str(number)] = torch.from_numpy(array)
         return dict(array=number, dtype=str(value.dtype))
     if isinstance(value, Tensor):
-        tensors[str(number)] = value.detach().to('cpu', copy=True).contiguous()
+        tensors[str(number)] = value
         return dict(tensor=number)
     if isinstance(value, dict):
         return dict(dict=[[_pack(k, tensors), _pack(v, tensors)] for k,v in value.items()])
@@ -67,7 +67,8 @@ def save_tensors(
     before:str|Path=None,     # Where a file that is there goes; `None`: it is replaced
 )->None:
     "Write tensors and texts with their checksum, whole or not at all."
-    tensors = {name: t.detach().cpu().contiguous() for name,t in tensors.items()}
+    def copied(tensor): return tensor.detach().to('cpu', copy=True).contiguous() # none is shared
+    tensors = {name: copied(tensor) for name,tensor in tensors.items()}
     metadata = metadata or {}
     about = metadata | dict(checksum=_checksum(tensors, metadata))
     write_atomically(file, save(tensors, about), before)

@@ -22,8 +22,8 @@ from torch import nn
 from ..callbacks.training import evaluated_model,RunLog
 from ..checkpoint import Checkpoint,TrainingStopped
 from ..imports import first_line,line_of
-from ..learner import (attnfree_learner,fit_recipe,full_settings,new_run,read_config,
-                              recipe_schedule,save_run)
+from ..learner import (LOCK_FILES,attnfree_learner,fit_recipe,full_settings,new_run,
+                              read_config,recipe_schedule,save_run)
 from ..loader import loader_speed
 from ..processes import rank_and_world
 from .plan import check_plan,make_plan,Plan
@@ -103,7 +103,8 @@ def only_training(
 ):
     "Within `with`: no other process trains in this folder; raises `ValueError` if one does."
     run = Path(run)
-    lock,holder = FileLock(run/'.lock'),run/'.process'
+    lock_file,holder = (run/name for name in LOCK_FILES)
+    lock = FileLock(lock_file)
     try: lock.acquire(timeout=0)
     except Timeout:
         who = holder.read_text() if holder.exists() else 'another process'
@@ -116,7 +117,7 @@ def only_training(
         yield
     finally:
         if lock.is_locked:
-            for file in (holder, run/'.lock'):
+            for file in (holder, lock_file):
                 with suppress(OSError): file.unlink()
         lock.release()
 

@@ -14,13 +14,14 @@ import pandas as pd
 import torch
 from filelock import FileLock,Timeout
 from ..callbacks.training import write_atomically
-from ..learner import full_settings,read_config
+from ..learner import LOCK_FILES,full_settings,read_config
 from .sweep import keep_row,read_rows,SweepRun,trained_runs
 
 # %% ../../nbs/run/07_workers.ipynb #abf74b60
 def _remove_cut_off(run):
     "Remove what a start that was cut off has left, if a folder holds nothing else."
     left = [*run.glob('.*.part'), *run.glob('tokenizer.json')]
+    left += [run/name for name in LOCK_FILES if (run/name).exists()]
     if left and {*left} == {*run.iterdir()}:
         for file in left: file.unlink()
 
