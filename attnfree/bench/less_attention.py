@@ -8,7 +8,6 @@ __all__ = ['RANK', 'TOKENS', 'low_rank_layer', 'less_attention_case', 'less_atte
 
 # %% ../../nbs/bench/01_less_attention.ipynb #e20581eb
 import timm,torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend,sdpa_kernel
 from ..cost.count import inference,training_step
@@ -26,7 +25,7 @@ def low_rank_layer(
     down:Tensor,           # `(rank, n)`
     up:Tensor,             # `(n, rank)`
 )->Tensor:                 # Tokens, `(b, n, d)`
-    "A layer of less attention with the maps `1 + up down`: not the paper's, to see what is saved."
+    "Less attention with maps `1 + up down`, no biases: not the paper's, to see what is saved."
     q,k = (t + up @ (down @ t) for t in (scores.q, scores.k))
     return layer.out(read_values(ScoreFactors(q, k), layer.value(x)))
 

@@ -16,7 +16,7 @@ from fastai.data.core import DataLoaders
 from fastai.learner import mk_metric
 from fastai.torch_core import no_random,set_seed,to_cpu,to_detach
 from torch import nn
-from ..checkpoint import higher_is_better
+from ..checkpoint import CHECKPOINTS,higher_is_better
 from ..data.datasets import create_dls,data_set_for
 from ..data.images import data_config
 from ..evaluation import evaluating
@@ -126,8 +126,7 @@ class Plan:
     def monitor(self): return self.task.monitor(self.task.metrics(self.dls))
     @property
     def has_checkpoint(self):
-        names = 'checkpoint', 'previous'
-        return self.resume and any((self.run/f'{name}.safetensors').exists() for name in names)
+        return self.resume and any((self.run/name).exists() for name in CHECKPOINTS)
 
 def make_plan(
     settings:dict,     # Every field of the recipe
