@@ -12,12 +12,14 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
+from .arguments import checked
 from .mixer import check_tokens,count_heads,count_tokens,toeplitz_matrix
 from .packing import texts_of
 from .sequences import append_tokens,check_room,check_step,count_seen,piece_positions
 from .sequences import read_piece,step_as_piece
 
 # %% ../nbs/mixers/00_attention.ipynb #11030464
+@checked
 def visible_tokens(
     n:int,                        # Tokens
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
@@ -126,6 +128,7 @@ class AttentionState(NamedTuple):
     keys:Tensor     # `(b, heads, room, c)`
     values:Tensor   # `(b, heads, room, c)`
 
+@checked
 class Attention(_Cached):
     "Multi-head self-attention (Vaswani et al. 2017, Eq. 1; the form of ViT and DeiT)."
     def __init__(self,
@@ -221,6 +224,7 @@ class PositionState(NamedTuple):
     seen:int|Tensor # Tokens so far, for all rows or for each, `(b,)`
     values:Tensor   # `(b, heads, room, c)`
 
+@checked
 class PositionAttention(_Cached):
     "Attention by relative biases alone, the same for every input (Liu et al. 2021, Table 3)."
     weights_by,weights_label = 'pair','weight'
@@ -294,6 +298,7 @@ class PositionAttention(_Cached):
         return self._weights(self.grid[0], visible)[0].detach()
 
 # %% ../nbs/mixers/00_attention.ipynb #bb4b0759
+@checked
 class FeatureAttention(nn.Module):
     "Attention over the channels instead of the tokens (Melas-Kyriazi 2021, section 3.4)."
     def __init__(self,

@@ -13,12 +13,14 @@ from functools import partial
 import torch
 from torch import nn,Tensor
 from torch.utils.checkpoint import checkpoint
+from .arguments import checked
 from .packing import pool_texts
 from .sequences import check_state,prefill,step_or_wait
 from timm.layers import trunc_normal_
 from timm.models._features import feature_take_indices
 
 # %% ../nbs/skeleton/05_backbone.ipynb #ebf0c1f1
+@checked
 def init_linear(
     module:nn.Module, # Used with `module.apply(init_linear)`
 )->None:
@@ -34,6 +36,7 @@ def _init_tables(module):
     for table in tables:
         if table is not None: trunc_normal_(table, std=table.shape[-1]**-0.5)
 
+@checked
 def init_for_width(
     module:nn.Module, # Used with `init_layers(module, init_for_width)`
 )->None:
@@ -47,6 +50,7 @@ def init_for_width(
     trunc_normal_(module.weight, std=math.sqrt(2/(fan_in + fan_out)))
     if module.bias is not None: nn.init.zeros_(module.bias)
 
+@checked
 def init_layers(
     module:nn.Module, # Whose layers are initialised, at any depth
     init=init_linear, # Called with each layer
@@ -57,6 +61,7 @@ def init_layers(
     init(module)
 
 # %% ../nbs/skeleton/05_backbone.ipynb #2fadca96
+@checked
 class Stack(nn.Module):
     "`depth` residual blocks and a final layer norm."
     parts = 'blocks' # where its parts are, after each of which timm's tools may take features
@@ -66,7 +71,6 @@ class Stack(nn.Module):
         drop_path:float=0, # `drop_path` of the last block; rises linearly from 0 in the first
     ):
         super().__init__()
-        if depth < 1: raise ValueError(f"depth={depth} must be at least 1")
         if not 0 <= drop_path < 1:
             raise ValueError(f"drop_path={drop_path} must be from 0 to below 1")
         rates = [drop_path*i/max(1, depth-1) for i in range(depth)]
@@ -163,6 +167,7 @@ POOLS = { # how tokens become one vector, timm's names included
     '': '',
 }
 
+@checked
 class Readout(nn.Module):
     "Tokens to class scores: pool, optionally a pre-logits layer, dropout, linear."
     def __init__(self,
@@ -180,7 +185,6 @@ class Readout(nn.Module):
         pool = POOLS[pool]
         if pool == 'cls' and prefix == 0:
             raise ValueError("pool='cls' needs a class token: use prefix=1 or pool='mean'")
-        if num_classes < 0: raise ValueError(f"num_classes={num_classes} must not be negative")
         self.dim,self.num_classes,self.pool,self.prefix = dim,num_classes,pool,prefix
         self.pre_logits = nn.Identity()
         if pre_logits: self.pre_logits = nn.Sequential(nn.Linear(dim, dim), nn.Tanh())
@@ -294,6 +298,7 @@ class TimmModel(nn.Module):
         return take
 
 # %% ../nbs/skeleton/05_backbone.ipynb #09eb3214
+@checked
 class Backbone(TimmModel):
     "Stem, body, readout: images to class scores."
     def __init__(self,

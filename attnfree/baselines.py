@@ -16,9 +16,11 @@ from io import StringIO
 import torch
 from torch import nn,Tensor
 from timm.layers import trunc_normal_
+from .arguments import checked
 from .mixer import check_tokens,count_heads,count_tokens
 
 # %% ../nbs/models/03_baselines.ipynb #8a94aa5e
+@checked
 def import_library(
     package:str,     # Name under which pip installs it
     module:str=None, # Module to import; `None`: named like the package
@@ -54,6 +56,7 @@ class _Baseline(nn.Module):
         return self._mix(x)
 
 # %% ../nbs/models/03_baselines.ipynb #8e55a527
+@checked
 class ReformerAttention(_Baseline):
     "Attention among tokens with the same hash (Kitaev et al. 2020), random in every call."
     def __init__(self,
@@ -74,6 +77,7 @@ class ReformerAttention(_Baseline):
         self.layer = library.Autopadder(layer)
 
 # %% ../nbs/models/03_baselines.ipynb #0efa640c
+@checked
 class LinearAttention(_Baseline):
     "Attention by products of features (Shen et al. 2018, Katharopoulos et al. 2020)."
     def __init__(self,
@@ -89,6 +93,7 @@ class LinearAttention(_Baseline):
         self.layer = library.SelfAttention(dim, self.heads, causal)
 
 # %% ../nbs/models/03_baselines.ipynb #c99fa7bf
+@checked
 class PerformerAttention(_Baseline):
     "Attention by random features (Choromanski et al. 2020)."
     def __init__(self,
@@ -104,7 +109,6 @@ class PerformerAttention(_Baseline):
         super().__init__(dim, grid, prefix, causal, heads)
         channels = dim//self.heads
         if features is None: features = max(1, int(channels*math.log(channels)))
-        if features < 1: raise ValueError(f"features={features} must be at least 1")
         library = _library('performer-pytorch')
         with redirect_stdout(StringIO()):  # it prints that it has no CUDA code of its own
             self.layer = library.SelfAttention(dim, causal, self.heads, channels,
@@ -115,6 +119,7 @@ class PerformerAttention(_Baseline):
         self.layer.fast_attention.redraw_projection_matrix(self.layer.to_q.weight.device)
 
 # %% ../nbs/models/03_baselines.ipynb #d11e8285
+@checked
 class DenseSynthesizer(_Baseline):
     "Each token makes its own scores over all positions (Tay et al. 2020, the dense form)."
     def __init__(self,
@@ -142,6 +147,7 @@ class DenseSynthesizer(_Baseline):
         return self.out((scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(2))
 
 # %% ../nbs/models/03_baselines.ipynb #27cf40b2
+@checked
 class LocalAttention(_Baseline):
     "Attention among neighbouring blocks of a sequence (Parmar et al. 2018, local1d)."
     def __init__(self,
@@ -157,7 +163,6 @@ class LocalAttention(_Baseline):
         if len(grid) == 2 or prefix:
             raise ValueError("local-attention is for sequences without tokens in front, "
                              f"not for grid={tuple(grid)} with prefix={prefix}")
-        if window < 1: raise ValueError(f"window={window} must be at least 1")
         self.qkv,self.out = nn.Linear(dim, 3*dim),nn.Linear(dim, dim)
         library = _library('local-attention')
         self.layer = library.LocalAttention(window, causal=causal, autopad=True)
@@ -168,6 +173,7 @@ class LocalAttention(_Baseline):
         return self.out(self.layer(q, k, v, mask=tokens).transpose(1, 2).flatten(2))
 
 # %% ../nbs/models/03_baselines.ipynb #a4597254
+@checked
 class LambdaLayer(_Baseline):
     "A linear map made of the context and of relative positions (Bello 2021)."
     def __init__(self,

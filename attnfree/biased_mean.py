@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from .arguments import checked
 from .weighted_mean import choose_sums,exact_mean,in_scale,linear_scan,prepare_keys_values
 from .weighted_mean import row_top,run_sums,safe_denominator,value_scale
 from .weighted_mean import fits_kernels,kernels_work
@@ -255,6 +256,7 @@ class _CausalMean(torch.autograd.Function):
         return *gradients,None,None,None,None,None
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #b71c9383
+@checked
 def full_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
     v:Tensor,                     # Values, `(b, n, d)`
@@ -301,10 +303,11 @@ def _band_to_blocks(band, left, size, count):
     # reading on with rows one shorter moves each row by one
     return rows.flatten(2)[...,:size*width].unflatten(2, (size, width))
 
+@checked
 def band_logits(
     band:Tensor, # Biases, `(groups, n, left+1+right)`; entry e of row t is for token t - left + e
     left:int,    # How many tokens before itself a token has biases for
-    right:int,   # How many after it; `None`: causal, so none and no later token is read
+    right:int|None, # How many after it; `None`: causal, so none and no later token is read
 )->tuple:        # Biases `(groups, blocks, size, width)`, far `(groups, blocks, size)`, padding
     "Cut a band into blocks; a block meets the one before, itself and, unless causal, the next."
     n,causal = band.shape[1],right is None
@@ -399,6 +402,7 @@ def _window_mean(k, v, band, left, right, keep, sums):
 
 NARROW = 64 # biases of a token up to which a GPU's kernel adds exponents one by one
 
+@checked
 def band_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
     v:Tensor,                     # Values, `(b, n, d)`

@@ -13,12 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from timm.layers import DropPath,Mlp,register_notrace_module
+from .arguments import checked
 from .mixer import count_tokens,resample_tokens
 from .packing import Texts,mix_texts
 from .sequences import check_state,check_step,hold,last_tokens,prefill,read_piece
 from .sequences import step_or_wait,without_waiting
 
 # %% ../nbs/skeleton/04_block.ipynb #5665ad13
+@checked
 def channel_ff(
     dim:int,                  # Channels per token
     grid:tuple[int,...]=None, # Token grid; unused, so that all parts of a block are built alike
@@ -48,6 +50,7 @@ class RecentTokens(NamedTuple):
     "What a short convolution keeps."
     tokens:Tensor # The last inputs, the newest last, `(b, width-1, d)`
 
+@checked
 class ShortConv(nn.Module):
     "A causal convolution over tokens, each channel by itself; at first the identity."
     def __init__(self,
@@ -116,6 +119,7 @@ class ShortConv(nn.Module):
         return {'weight'}
 
 # %% ../nbs/skeleton/04_block.ipynb #306b937f
+@checked
 class MixerBlock(nn.Module):
     "One residual block around a token mixer: `x + mixer(norm(x))`, then `x + ff(norm(x))`."
     def __init__(self,
@@ -138,7 +142,7 @@ class MixerBlock(nn.Module):
         if token_norm and causal:
             raise ValueError(f"token_norm={token_norm!r} reads later tokens, which causal=True "
                              "forbids")
-        if not isinstance(short_conv, int) or short_conv < 0 or short_conv == 1:
+        if short_conv == 1:
             raise ValueError(f"short_conv={short_conv!r} must be 0 or a whole number from 2")
         if short_conv and not causal:
             raise ValueError(f"short_conv={short_conv} reads the tokens before each: it needs "

@@ -17,6 +17,7 @@ from fastai.callback.core import Callback
 from fastai.learner import Learner
 from safetensors import SafetensorError,safe_open
 from safetensors.torch import save
+from .arguments import checked
 from .callbacks.training import evaluated_model,trained_model,write_atomically
 from .loader import random_states,set_random_states
 from .processes import rank_and_world
@@ -60,6 +61,7 @@ def _checksum(tensors, metadata):
         total.update(tensor.flatten().view(torch.uint8).numpy())
     return total.hexdigest()
 
+@checked
 def save_tensors(
     file:str|Path,            # A `.safetensors` file
     tensors:dict[str,Tensor], # By name
@@ -73,6 +75,7 @@ def save_tensors(
     about = metadata | dict(checksum=_checksum(tensors, metadata))
     write_atomically(file, save(tensors, about), before)
 
+@checked
 def load_tensors(
     file:str|Path, # A `.safetensors` file; without a checksum it is taken as it is
 )->tuple:          # Tensors by name, texts by name
@@ -89,6 +92,7 @@ def load_tensors(
                          "it was written with")
     return tensors,about
 
+@checked
 def save_state(
     file:str|Path,        # A `.safetensors` file
     state,                # Nested dicts, lists and tuples of tensors, arrays, numbers and text
@@ -100,6 +104,7 @@ def save_state(
     save_tensors(file, tensors, dict(format='attnfree state', version=str(VERSION), state=text),
                  before)
 
+@checked
 def load_state(
     file:str|Path, # What save_state wrote
 ):                 # The state
@@ -116,6 +121,7 @@ def load_state(
     return _unpack(json.loads(about['state']), tensors)
 
 # %% ../nbs/learning/02_checkpoint.ipynb #ff347890
+@checked
 class TrainingStopped(KeyboardInterrupt):
     "Ctrl-C or SIGTERM came, and the training was saved."
     def __init__(self,
@@ -126,6 +132,7 @@ class TrainingStopped(KeyboardInterrupt):
         super().__init__(f"{name} after step {step}: saved in {str(folder)!r}")
         self.name,self.step,self.folder = name,step,folder
 
+@checked
 class Signals:
     "Remembers SIGINT and SIGTERM while it listens; the second one has its usual effect."
     def __init__(self): self.name,self.before = None,{}
@@ -172,6 +179,7 @@ def _spoilt(weights):
     for name,value in weights.items():
         if value.is_floating_point() and not value.isfinite().all(): return name
 
+@checked
 def training_state(
     learn:Learner,            # In the middle of `fit`
     position:tuple[int,int],  # The epoch and the batch to go on with
@@ -215,6 +223,7 @@ def _check_state(learn, state):
         raise ValueError("the checkpoint and this Learner differ in callbacks: "
                          f"{', '.join(other)}; resume with the same recipe")
 
+@checked
 def restore_training(
     learn:Learner, # At the beginning of `fit`
     state:dict,    # From training_state
@@ -242,6 +251,7 @@ def _no_metric(name, names):
     "The error for a metric that is not measured."
     return ValueError(f"monitor={name!r} is not among the metrics: {', '.join(map(str, names))}")
 
+@checked
 def higher_is_better(
     name:str,     # 'train_loss', 'valid_loss' or the name of a metric
     metrics:list, # fastai's metrics
@@ -258,6 +268,7 @@ def higher_is_better(
 
 CHECKPOINTS = 'checkpoint.safetensors', 'previous.safetensors' # the last, and the one before it
 
+@checked
 def last_checkpoint(
     folder:str|Path, # Of a run
 )->tuple:            # The state; and what was wrong with the last one, `None`: nothing
@@ -274,6 +285,7 @@ def last_checkpoint(
         problem = str(error)
     return load_state(previous),problem
 
+@checked
 class Checkpoint(Callback):
     "Save all that a training needs to go on, and go on from there."
     order,name = 70,'checkpoint' # after every callback whose state it saves or restores
@@ -283,7 +295,6 @@ class Checkpoint(Callback):
         every:int=0,              # Save every n steps too; 0: only after each epoch
         monitor:str='valid_loss', # Loss or metric whose best epoch is kept
     ):
-        if every < 0: raise ValueError(f"every={every} must not be negative")
         self.folder,self.resume,self.every,self.monitor = Path(folder),resume,every,monitor
         self.file,self.previous = (self.folder/name for name in CHECKPOINTS)
         self.best,self.signals = None,Signals()

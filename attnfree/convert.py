@@ -13,6 +13,7 @@ from pathlib import Path
 import timm,torch
 from torch import nn,Tensor
 from safetensors.torch import load_file
+from .arguments import checked
 from .attention import Attention
 from .backbone import Backbone
 from .families import check_known
@@ -20,6 +21,7 @@ from .names import SOURCES,convert_state,describe_source,rename_part,source_of
 from .vision import MODELS,SIZES,create_model,model_names
 
 # %% ../nbs/models/04_convert.ipynb #4c640366
+@checked
 def identify(
     state:dict[str,Tensor],  # Weights by name
 )->tuple[str|None,str|None]: # Key of SOURCES and name of our model; `None` for what is unknown
@@ -53,6 +55,7 @@ def _read(path):
     with torch.serialization.safe_globals([argparse.Namespace]):
         return torch.load(path, map_location='cpu', weights_only=True)
 
+@checked
 def read_weights(
     path:str|Path,   # A `.safetensors` file, or one that `torch.save` wrote
 )->dict[str,Tensor]: # Weights by name
@@ -119,6 +122,7 @@ def _renamed(state, source=None):
                          f"{', '.join(list(state)[:3])}, ... {_seems(state)}")
     return convert_state(state, source)
 
+@checked
 def load_weights(
     model:Backbone,                  # A model of ours, changed in place
     weights:str|Path|dict|nn.Module, # A file, a state dict or a module
@@ -138,11 +142,12 @@ def load_weights(
                       f"{own_classes}: it keeps its own")
     return model
 
+@checked
 def from_weights(
     weights:str|Path|dict|nn.Module,  # A file, a state dict or a module
     *,
     img_size:int|tuple[int,int]=None, # Image size of the weights; `None` is the model's own
-    global_pool:str=None,             # One of POOLS; `None`: the class token where there is one
+    global_pool=None,                 # One of POOLS; `None`: the class token where there is one
 )->Backbone:                          # The model with the weights
     "Build the model that the weights are for, and load them; raises `ValueError` if there is none."
     state = _state(weights)
@@ -184,6 +189,7 @@ def _timm_model(name, pretrained, path):
     _load(model, state, state)
     return model
 
+@checked
 def from_timm(
     source:str|nn.Module,  # Name of a timm model, or a model that timm built
     *,
@@ -213,6 +219,7 @@ def _timm_source(model):
     raise ValueError("timm has no model with the parts of this one: "
                      f"{', '.join(list(model.body.state_dict())[:3])}, ...")
 
+@checked
 def to_timm(
     model:Backbone, # A model of ours
     name:str,       # Name of the timm model to build
@@ -243,6 +250,7 @@ def _take_projections(mixer, attention, dim):
     half = attention.out.weight @ attention.qkv.bias[-dim:]/2
     mixer.out.bias.copy_(attention.out.bias + half)
 
+@checked
 def from_transformer(
     weights:str|Path|dict|nn.Module, # Of a ViT or DeiT, timm's or ours: file, state dict or module
     name:str,                        # An AFT-conv model of ours, as wide and deep, of equal patches

@@ -26,6 +26,7 @@ from torchvision.transforms import v2
 from torchvision.tv_tensors import Mask
 from timm.layers import to_2tuple
 from timm.models._features import FeatureGetterNet
+from .arguments import checked
 from .baselines import import_library
 from .less_attention.pyramid import PyramidBackbone
 from .vision import MODELS,SIZES,create_model
@@ -58,6 +59,7 @@ def _stage_numbers(stages, count, name):
         raise ValueError(f"stages={stages}: {name} has {count} stages, 0 to {count-1}")
     return tuple(numbers)
 
+@checked
 def pyramid_features(
     model:str|nn.Module,            # A pyramid or its name, or any features-only model of timm's
     img_size:int|tuple[int,int],    # Height and width of the images in pixels
@@ -78,6 +80,7 @@ def pyramid_features(
     return FeatureGetterNet(model, out_indices=stages)
 
 # %% ../nbs/models/05_dense.ipynb #432e3b04
+@checked
 class FeaturePyramid(nn.Module):
     "A backbone's maps made equally wide, and two coarser ones (Lin et al. 2017)."
     def __init__(self,
@@ -96,6 +99,7 @@ class FeaturePyramid(nn.Module):
         return self.fpn(OrderedDict((str(i), m) for i,m in enumerate(self.body(x))))
 
 # %% ../nbs/models/05_dense.ipynb #c1a08180
+@checked
 class FitAndPad(GeneralizedRCNNTransform):
     "Normalise images, scale them into one size with their proportions kept, pad with zeros."
     def __init__(self,
@@ -128,6 +132,7 @@ class FitAndPad(GeneralizedRCNNTransform):
                             for image in images])
 
 # %% ../nbs/models/05_dense.ipynb #258445f9
+@checked
 def detector(
     model:str|nn.Module,         # What pyramid_features takes
     num_classes:int,             # Labels go from 0 to one below this; COCO's categories need 91
@@ -161,6 +166,7 @@ def _architecture(features):
                          "segmentation-models-pytorch takes encoders that begin with 2 or 4")
     return name
 
+@checked
 def segmenter(
     model:str|nn.Module,         # A pyramid's name, or a pyramid, of which a copy is resized
     classes:int,                 # Number of classes
@@ -210,6 +216,7 @@ class _Coco(CocoDetection):
         return [entry for entry in super()._load_target(id)
                 if not entry.get('iscrowd') and min(entry['bbox'][2:]) > 0]
 
+@checked
 def coco(
     path:str|Path,      # Folder that is or holds `coco/`, as it is unpacked
     split:str='train',  # 'train', without images that have no object, or 'val', with all
@@ -237,6 +244,7 @@ class _MaskedImages(Dataset):
         classes = torch.where(classes == 0, 255, classes - 1)
         return self.transforms(image.convert('RGB'), Mask(classes))
 
+@checked
 def ade20k(
     path:str|Path,      # Folder that is or holds `ADEChallengeData2016/`, as it is unpacked
     split:str='train',  # 'train' or 'val'

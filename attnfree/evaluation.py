@@ -13,9 +13,11 @@ import matplotlib.pyplot as plt,numpy as np,pandas as pd,torch
 import torch.nn.functional as F
 from fastai.data.core import DataLoaders
 from torch import nn,Tensor
+from .arguments import checked
 
 # %% ../nbs/tasks/00_evaluation.ipynb #fae45fe2
 @contextmanager
+@checked
 def evaluating(
     model:nn.Module, # A network, whose mode is put back
 ):
@@ -35,6 +37,7 @@ def _predicted(model, batches):
     return tuple(torch.cat(part).numpy() for part in zip(*parts))
 
 @torch.no_grad()
+@checked
 def evaluate(
     model:nn.Module,               # A network, on whatever device
     dls:DataLoaders,               # Data with `vocab`
@@ -63,6 +66,7 @@ def evaluate(
     return table,confusion
 
 # %% ../nbs/tasks/00_evaluation.ipynb #faef93a1
+@checked
 def evaluation_text(
     table:pd.DataFrame, # From evaluate
 )->str:                 # A line for each class, and one for all
@@ -75,6 +79,7 @@ def evaluation_text(
 # %% ../nbs/tasks/00_evaluation.ipynb #a94bdfc3
 def _short(name): return name if len(name) <= 25 else f'{name[:24]}…'
 
+@checked
 def plot_confusion(
     confusion:np.ndarray, # Counts, `(n, n)`: the row is the true class, the column the prediction
     classes:list[str],    # Names of the classes, in order

@@ -13,6 +13,7 @@ from functools import partial
 
 from timm.models import (build_model_with_cfg,generate_default_cfgs,is_model,
                          register_model)
+from .arguments import checked
 
 # %% ../nbs/models/00_families.ipynb #4c700512
 INPUTS = ('images', 'texts', 'sequences')
@@ -24,6 +25,7 @@ def _suggest(name, names):
     first = [*names][:60] + ['...']*(len(names) > 60)
     return f"There are: {', '.join(first)}"
 
+@checked
 def check_known(
     what:str,    # The argument or option that holds the name
     name:str,    # The name that was given
@@ -35,6 +37,7 @@ def check_known(
     message = f"{what}={name!r} is unknown. {_suggest(name, names)}"
     raise ValueError(f"{message}. {hint}" if hint else message)
 
+@checked
 @dataclass(frozen=True)
 class Family:
     "Networks that are built alike and differ in size."
@@ -76,6 +79,7 @@ def _register_in_timm(name, size):
     default_cfgs.update(generate_default_cfgs({create.__name__: config}))
     globals()[create.__name__] = register_model(create)
 
+@checked
 def register(
     family:Family, # Networks that are to be known by name
 )->Family:         # The same
@@ -91,6 +95,7 @@ def register(
             _register_in_timm(name, size)
     return family
 
+@checked
 def forget(
     *names:str, # Names of networks, of families, or of INPUTS
 )->None:
@@ -98,12 +103,14 @@ def forget(
     for name,family in [*NETWORKS.items()]:
         if {name, family.name, family.inputs} & {*names}: del NETWORKS[name]
 
+@checked
 def network_names(
     inputs:str=None, # One of INPUTS; `None`: all
 )->list[str]:        # Names
     "The names of all registered networks."
     return [name for name,family in NETWORKS.items() if inputs in (None, family.inputs)]
 
+@checked
 def family_of(
     name:str,          # Name of a network
     inputs:tuple=None, # Some of INPUTS, to look only among these; `None`: among all

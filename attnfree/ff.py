@@ -12,10 +12,12 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
+from .arguments import checked
 from .mixer import count_tokens,resample_tokens
 from .packing import texts_of
 
 # %% ../nbs/mixers/01_ff.ipynb #305a86c8
+@checked
 def feed_forward_mix(
     x:Tensor,     # Tokens, `(b, n, d)`
     w1:Tensor,    # Weights from tokens to hidden units, `(m, n)`
@@ -32,6 +34,7 @@ def feed_forward_mix(
     return mixed.view(n, b, d).transpose(0, 1)
 
 # %% ../nbs/mixers/01_ff.ipynb #728d44a2
+@checked
 class FeedForwardMixer(nn.Module):
     "A two-layer network over tokens, shared by all channels (Melas-Kyriazi 2021, Fig. 2)."
     weights_by,weights_label = 'pair','W₂W₁, linearised'
@@ -51,7 +54,6 @@ class FeedForwardMixer(nn.Module):
             raise ValueError("causal=True: the hidden units of FeedForwardMixer read all tokens; "
                              "use a SpatialGatingUnit or AFT")
         hidden = 4*n if hidden is None else hidden
-        if hidden < 1: raise ValueError(f"hidden={hidden} must be at least 1")
         self.grid,self.prefix,self.drop = tuple(grid),prefix,drop
         self.fc1,self.fc2 = nn.Linear(n, hidden),nn.Linear(hidden, n)
 

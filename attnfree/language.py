@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from .aft.variants import AFTFull,AFTLocal,AFTSimple
 from .aft.conv import AFTConv
+from .arguments import checked,parameter_kind
 from .attention import Attention,PositionAttention
 from .backbone import Stack,init_for_width,init_layers
 from .block import MixerBlock,channel_ff
@@ -192,6 +193,7 @@ def _small_sizes(name, causal):
             f'pixels_{name}_mini_32': _small(name, 3072, 4, 128, 512, vocab_size=256),
             f'pixels_{name}_micro_8': _small(name, 64, 4, 64, 256, vocab_size=17)}
 
+@checked
 def text_family(
     name:str,                # Part of the names of its networks
     mixer,                   # Called as `mixer(dim, grid, prefix=0, causal=causal, **options)`
@@ -251,6 +253,7 @@ def _size_of(name):
     family = family_of(name, ['texts', 'sequences'])
     return family,family.networks[name]
 
+@checked
 def language_model(
     size:Size,    # A row of MODELS, or one changed by its `_replace`
     **kwargs      # `vocab_size`, `drop` and `drop_path_rate`, as for create_model
@@ -259,6 +262,7 @@ def language_model(
     families = {family.name: family for family in NETWORKS.values() if family.inputs != 'images'}
     return families[size.family].build(size, **kwargs)
 
+@checked
 def mixer_options(
     name:str, # A name from model_names()
 )->dict:      # Option: its type, `Callable` for functions
@@ -280,12 +284,11 @@ def _check_options(name, mixer):
         if option not in possible:
             has = f"; it has {', '.join(possible)}" if possible else ''
             raise ValueError(f"mixer={mixer}: the mixer of {name} has no option {option!r}{has}")
-        kind = possible[option]
-        wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
-        if value is not None and wrong:
-            expected = 'a function' if kind is Callable else kind.__name__
-            raise ValueError(f"mixer={mixer}: {option}={value!r} must be {expected}")
+        kind = parameter_kind(option, possible[option])
+        if value is not None and not kind.allows(value):
+            raise ValueError(f"mixer={mixer}: {option}={value!r} must {kind.must(value)}")
 
+@checked
 def create_model(
     name:str,               # A name from model_names()
     *,

@@ -22,6 +22,7 @@ from fastai.callback.training import GradientAccumulation,GradientClip
 from fastai.data.core import DataLoaders,Datasets
 from fastai.learner import Learner
 from fastcore.foundation import L
+from .arguments import checked
 from .callbacks.training import (EMA,Erase,MeanLoss,MixupCutMix,Precision,SmoothLoss,
                                          StopOnNaN,write_atomically)
 from .callbacks.penalties import Penalty
@@ -37,6 +38,7 @@ from .tasks import task_named,task_of,TASKS
 from .vision import create_model,TIMM
 
 # %% ../nbs/learning/03_learner.ipynb #8618104a
+@checked
 def full_settings(
     recipe:str|dict=None, # Name of a recipe, or some of its fields; `None` is a plain run
 )->dict:                  # Every field with its value
@@ -56,6 +58,7 @@ def _set_loaders(dls, settings):
     train.limit,valid.limit = settings['train_examples'],settings['valid_examples']
     train.workers,valid.workers = None,None # workers begin anew
 
+@checked
 def attnfree_learner(
     dls:DataLoaders,      # From create_dls, for any task; or fastai's own, images with `vocab`
     model:nn.Module,      # A network for the task, one of this package's or of timm's
@@ -93,6 +96,7 @@ def attnfree_learner(
     return learn
 
 # %% ../nbs/learning/03_learner.ipynb #9dac5f61
+@checked
 def recipe_schedule(
     dls:DataLoaders, # The data, for the number of batches
     settings:dict,   # A full recipe
@@ -117,6 +121,7 @@ def recipe_schedule(
     schedule.scheds['lr'] = step_rate
     return epochs,schedule
 
+@checked
 def fit_recipe(
     learn:Learner,   # From attnfree_learner
     recipe:str|dict, # The same recipe
@@ -131,6 +136,7 @@ def fit_recipe(
     return learn
 
 # %% ../nbs/learning/03_learner.ipynb #bb3215c4
+@checked
 def learner_case(
     batch:int=16, # Batch size
 )->dict:          # Setting: functions by name, the bare loop with fused AdamW first
@@ -162,6 +168,7 @@ def learner_case(
 # %% ../nbs/learning/03_learner.ipynb #08bb78d4
 LOCK_FILES = '.lock', '.process' # in a run folder while it is trained in
 
+@checked
 def new_run(
     out:str|Path=None, # Folder for the run; `None` is the next free number under `runs/`
 )->Path:               # The folder, which now exists and is empty
@@ -179,6 +186,7 @@ def new_run(
 
 FORMAT = 2 # Of run folders; 1 was that of attnfree 0.1
 
+@checked
 def config_checksum(
     config:dict, # Of a run
 )->str:          # Eight digits, without what is under 'checksum'
@@ -186,6 +194,7 @@ def config_checksum(
     content = {key: value for key,value in config.items() if key != 'checksum'}
     return f'{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}'
 
+@checked
 def save_run(
     run:str|Path,         # Run folder
     config:dict,          # Name of the `task`, arguments of the `model`, what `data` is, and more
@@ -201,6 +210,7 @@ def save_run(
     write_atomically(Path(run)/'config.json', json.dumps(content, indent=2).encode())
     if model is not None: save_tensors(Path(run)/'model.safetensors', model.state_dict())
 
+@checked
 def read_config(
     run:str|Path, # Run folder
 )->dict:          # What save_run was given, and `format`
@@ -232,6 +242,7 @@ def read_config(
                          "take it from a copy of the run")
     return config
 
+@checked
 def check_imports(
     config:dict, # Configuration of a run
 )->None:
@@ -249,12 +260,14 @@ def check_imports(
                      f"imported: add {options} to the command, or in Python: "
                      f"from attnfree.imports import import_file; {calls}")
 
+@checked
 def build_model(
     config:dict, # Configuration of a run: `task`, and `model`, its arguments
 )->nn.Module:    # The network, freshly initialised
     "The network of a run's configuration."
     return task_named(config['task']).build(config['model'])
 
+@checked
 def load(
     run:str|Path,        # Run folder that attnfree_train or save_run wrote
     weights:str='model', # 'model' for those at the end, 'best' for those of the best epoch
@@ -278,6 +291,7 @@ def load(
 
 # %% ../nbs/learning/03_learner.ipynb #770bc711
 @torch.no_grad()
+@checked
 def predict(
     model:nn.Module, # Network of a run, as load returns it
     config:dict,     # Its configuration

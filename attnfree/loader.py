@@ -17,6 +17,7 @@ from fastai.data.transforms import Categorize,ItemGetter,ToTensor
 from fastai.torch_core import to_detach, to_device
 from torch import Tensor
 from torch._C import DisableTorchFunctionSubclass
+from .arguments import checked
 from .processes import rank_and_world
 
 # %% ../nbs/training/01_loader.ipynb #f3574829
@@ -26,6 +27,7 @@ def _gpus():
     if kind is None or not count: return [],None
     return [torch.device(kind.type, i) for i in range(count)],torch.get_device_module(kind)
 
+@checked
 def random_states(
     gpus:bool=False, # Also the generators of all GPUs
 )->tuple:            # What set_random_states takes
@@ -34,6 +36,7 @@ def random_states(
     on_gpus = {str(device): module.get_rng_state(device) for device in devices}
     return random.getstate(),np.random.get_state(),torch.get_rng_state(),on_gpus
 
+@checked
 def set_random_states(
     states:tuple, # From random_states
 )->None:
@@ -44,6 +47,7 @@ def set_random_states(
     for device in devices:
         if str(device) in on_gpus: module.set_rng_state(on_gpus[str(device)], device)
 
+@checked
 def seed_all(
     *numbers:int,    # What the random numbers belong to, for example seed, epoch and position
     gpus:bool=False, # Also the generators of all GPUs
@@ -55,6 +59,7 @@ def seed_all(
     if module is not None: getattr(module, 'manual_seed_all', module.manual_seed)(seed)
 
 @contextmanager
+@checked
 def seeded(
     *numbers:int,    # What the random numbers belong to, for example seed, epoch and position
     gpus:bool=False, # Also the generators of all GPUs
@@ -66,6 +71,7 @@ def seeded(
     finally: set_random_states(before)
 
 # %% ../nbs/training/01_loader.ipynb #17a85bbc
+@checked
 def epoch_order(
     n:int,         # Items in the data set
     seed:int,      # Seed of the run
@@ -80,6 +86,7 @@ class _Row(int):
     "Number of an item in place of its input, which the batch brings."
     shape = () # for fastai's message about items that cannot be one batch
 
+@checked
 class RepeatableDL(TfmdDL):
     "A fastai loader whose batches follow from seed, epoch and position alone."
     def __init__(self,
@@ -249,13 +256,13 @@ class RepeatableDL(TfmdDL):
         return to_detach(b, cpu=cpu, gather=False)
 
 # %% ../nbs/training/01_loader.ipynb #fa40dd58
+@checked
 def loader_speed(
     dl:RepeatableDL, # The loader to measure, transforms of batches included
     batches:int=50,  # Up to this many batches
     warmup:int=2,    # Batches before these, not counted
 )->dict[str,float]:  # `images per second`, and `per worker`
     "How many items per second the loader alone delivers."
-    if batches < 1: raise ValueError(f"batches={batches} must be at least 1")
     count,start = 0,perf_counter()
     for i,batch in enumerate(dl):
         if i < warmup: start = perf_counter()

@@ -16,18 +16,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from .arguments import checked
 
 # %% ../nbs/skeleton/01_mixer.ipynb #f46b33f3
+@checked
 def count_tokens(
     grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
     prefix:int=0,        # Tokens in front that have no position on the grid
     causal:bool=False,   # Whether the mixer is to be causal
 )->int:                  # Tokens altogether, the prefix included
     "The number of tokens; raises `ValueError` for a grid that no mixer can be built for."
-    sizes = grid if isinstance(grid, (tuple,list)) else ()
-    if len(sizes) not in (1,2) or not all(isinstance(size, int) and size > 0 for size in sizes):
-        raise ValueError(f"grid={grid!r} must be (h, w) or (n,), of positive whole numbers")
-    if prefix < 0: raise ValueError(f"prefix={prefix} must not be negative")
     if causal and len(grid) == 2:
         raise ValueError(f"causal=True needs a sequence, but grid={tuple(grid)} has two axes: use "
                          f"grid=({math.prod(grid)},)")
@@ -56,6 +54,7 @@ def readable(
 
 
 # %% ../nbs/skeleton/01_mixer.ipynb #5bbd6fce
+@checked
 def count_heads(
     dim:int,         # Channels per token
     heads:int=None,  # Heads, a divisor of `dim`; `None`: one for every `channels` channels
@@ -68,6 +67,7 @@ def count_heads(
     return heads
 
 # %% ../nbs/skeleton/01_mixer.ipynb #312b3dff
+@checked
 def resample_tokens(
     weight:Tensor,           # Any shape, with `prefix + h*w` entries along `axis`
     axis:int,                # Which axis that is
@@ -94,6 +94,7 @@ def resample_tokens(
     return torch.cat([front, table]).movedim(0, axis)
 
 # %% ../nbs/skeleton/01_mixer.ipynb #fb0e69d2
+@checked
 def toeplitz_matrix(
     weights:Tensor, # One weight for each offset from -(N-1) to N-1, `(..., 2N-1)`
     n:int,          # Tokens, at most N
@@ -110,6 +111,7 @@ def toeplitz_matrix(
 
 # %% ../nbs/skeleton/01_mixer.ipynb #15343653
 @torch.no_grad()
+@checked
 def randomise(
     module:nn.Module, # Module whose parameters are overwritten
     std:float=0.2,    # Standard deviation of the new values
@@ -122,6 +124,7 @@ def randomise(
     return module
 
 # %% ../nbs/skeleton/01_mixer.ipynb #aa0862a0
+@checked
 def influence(
     mixer,           # Any module or function from `(b, n, d)` to `(b, n, d)`
     x:Tensor,        # Tokens at which to differentiate, `(b, n, d)`
@@ -142,6 +145,7 @@ def influence(
 
 # %% ../nbs/skeleton/01_mixer.ipynb #600ce805
 @contextmanager
+@checked
 def collect_penalty(
     model:nn.Module, # Any network
     name:str,        # Name of the penalty, the `penalty_name` of at least one of its parts
@@ -344,6 +348,7 @@ def _check_init(mixer):
                  f"init_weights: parameter {name} is left as it was, or infinite")
 
 # %% ../nbs/skeleton/01_mixer.ipynb #f7c3115a
+@checked
 def check_mixer(
     mixer,               # Class or `partial`, called as a mixer is built; or a built mixer
     dim:int,             # Channels per token
@@ -386,6 +391,7 @@ class MeanState(NamedTuple):
     count:Tensor # Tokens, `(b, 1)`
     total:Tensor # Their sum, `(b, d)`
 
+@checked
 class MeanMixer(nn.Module):
     "The mean of all tokens, or with `causal=True` of those up to itself, through a linear layer."
     weights_by,weights_label = 'pair','weight'

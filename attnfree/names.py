@@ -11,8 +11,10 @@ import math,re
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
+from .arguments import checked
 
 # %% ../nbs/skeleton/06_names.ipynb #da9ed5b4
+@checked
 def join_positions(
     state:dict[str,Tensor], # Weights with the FF-only author's names
 )->dict[str,Tensor]:        # The same with one position table, `(1, 1 + h*w, d)`, `pos_encoding`
@@ -67,6 +69,7 @@ SOURCES = {
 }
 
 # %% ../nbs/skeleton/06_names.ipynb #7e9e06f2
+@checked
 def rename_part(
     name:str,           # Of a weight or a part
     names:dict,         # Our names and theirs, of an entry in SOURCES
@@ -79,9 +82,10 @@ def rename_part(
         match = re.fullmatch(part + r'(?P<rest>(\..*)?)', name)
         if match: return match.expand(new.replace('#', r'\g<block>') + r'\g<rest>')
 
+@checked
 def source_of(
-    state:dict[str,Tensor], # Weights by name
-)->str|None:                # A key of SOURCES; `None`: of none
+    state:dict, # Weights by name
+)->str|None:    # A key of SOURCES; `None`: of none
     "The source whose table covers most names of a state dict."
     def covered(source):
         names = SOURCES[source]['names']
@@ -89,14 +93,16 @@ def source_of(
     source = max(SOURCES, key=covered)
     return source if covered(source) > len(state)/2 else None
 
+@checked
 def describe_source(
-    state:dict[str,Tensor], # Weights by name
-)->str:                     # Without a full stop
+    state:dict, # Weights by name
+)->str:         # Without a full stop
     "A sentence for errors: whose names these are."
     source = source_of(state)
     if source is None: return f"They are of no known source ({', '.join(SOURCES)})"
     return f"They seem to be weights of source={source!r}"
 
+@checked
 def convert_state(
     state:dict[str,Tensor], # Weights by name
     source:str,             # Whose names: a key of SOURCES
@@ -129,6 +135,7 @@ def _to_our_names(model, state, prefix, *others):
     state.clear()
     state.update(renamed)
 
+@checked
 def accept_sources(
     model:nn.Module, # A model of ours, changed in place
 )->nn.Module:        # The same

@@ -10,9 +10,11 @@ import inspect
 
 import torch
 from torch import nn,Tensor
+from .arguments import checked
 from .mixer import check_tokens,count_tokens,readable
 
 # %% ../nbs/skeleton/03_packing.ipynb #90a89599
+@checked
 def check_borders(
     cu_seqlens:Tensor, # 0, then where each text ends, `(k+1,)`
     x:Tensor,          # The row, `(1, n, ...)`
@@ -43,6 +45,7 @@ def check_borders(
                              f"{last - first} tokens")
 
 # %% ../nbs/skeleton/03_packing.ipynb #bf84878b
+@checked
 class Texts:
     "The texts that a mixer is given: the rows of a batch, or one behind another in one row."
     def __init__(self,
@@ -86,6 +89,7 @@ class Texts:
         if self.cu_seqlens is None: return texts
         return texts.flatten(0, 1).index_select(0, self.slots)[None]
 
+@checked
 def texts_of(
     mixer:nn.Module,              # With `grid`, and perhaps `prefix` and `causal`
     x:Tensor,                     # Its tokens, `(b, n, d)`, packed `(1, n, d)`
@@ -94,6 +98,7 @@ def texts_of(
 )->Texts:                         # In rows of at most as many tokens as the mixer knows
     "The texts that a mixer is given; raises `ValueError` if one of them is too long for it."
     grid,prefix,causal = (getattr(mixer, name, 0) for name in ('grid', 'prefix', 'causal'))
+    causal = bool(causal)
     if not grid: return Texts(x, key_padding_mask, cu_seqlens, None, causal)
     if cu_seqlens is None: check_tokens(x, grid, prefix)
     elif len(grid) == 2:
@@ -108,6 +113,7 @@ def texts_of(
 
 
 # %% ../nbs/skeleton/03_packing.ipynb #38738f4b
+@checked
 def mix_texts(
     mixer:nn.Module,              # Any mixer
     x:Tensor,                     # Tokens, `(b, n, d)`, packed `(1, n, d)`
@@ -128,6 +134,7 @@ def mix_texts(
                      "needs an argument key_padding_mask, or cu_seqlens; train it with pack=false")
 
 # %% ../nbs/skeleton/03_packing.ipynb #4563b40b
+@checked
 def pool_texts(
     x:Tensor,          # Tokens, `(1, n, d)`
     cu_seqlens:Tensor, # 0, then where each text ends, `(k+1,)`

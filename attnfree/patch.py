@@ -11,8 +11,10 @@ from copy import deepcopy
 import torch
 from torch import nn,Tensor
 from timm.layers import register_notrace_module,resample_abs_pos_embed,to_2tuple,trunc_normal_
+from .arguments import checked
 
 # %% ../nbs/skeleton/00_patch.ipynb #ab39c3bf
+@checked
 def patch_grid(
     img_size:int|tuple[int,int],   # Height and width of the image in pixels; one number: a square
     patch_size:int|tuple[int,int], # Height and width of a patch in pixels; one number: a square
@@ -28,6 +30,7 @@ def patch_grid(
     return size[0]//patch[0],size[1]//patch[1]
 
 # %% ../nbs/skeleton/00_patch.ipynb #6ffa77c0
+@checked
 @register_notrace_module
 class PatchEmbed(nn.Module):
     "Project each patch of an image to a token; optionally with a class token and positions."

@@ -17,6 +17,7 @@ from fastai.callback.core import Callback
 from fastai.callback.progress import ProgressCallback
 from fastai.torch_core import default_device
 from fastcore.basics import noop
+from .arguments import checked
 
 # %% ../nbs/training/00_processes.ipynb #5c77379d
 def rank_and_world()->tuple[int,int]: # Number of this process, and how many there are
@@ -43,6 +44,7 @@ def _meet(rank, world, timeout):
                               f"reachable from each machine ({str(e).splitlines()[0]})") from e
     return store
 
+@checked
 def join_processes(
     timeout:float=120, # Seconds to wait for the others at the start
 )->tuple[int,int]:     # Number of this process, and how many there are
@@ -66,6 +68,7 @@ def join_processes(
     return rank,world
 
 # %% ../nbs/training/00_processes.ipynb #7ad3d3ee
+@checked
 def unwrap_model(
     model:nn.Module, # A network, wrapped or not
 )->nn.Module:        # The network itself

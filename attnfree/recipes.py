@@ -15,6 +15,7 @@ import pandas as pd
 import torch
 import attnfree.language,attnfree.vision # they register the package's networks
 from fastai.torch_core import default_device
+from .arguments import checked
 from .data.datasets import data_set_for,DATASETS
 from .families import check_known,NETWORKS
 from .tasks import task_named,TASKS
@@ -157,6 +158,7 @@ class Setting(NamedTuple):
     value:object # What training uses
     source:str   # A table, a section, code, or why there is none
 
+@checked
 def cite(
     source:str,         # Where all of these come from
     **fields,           # Values by field
@@ -437,6 +439,7 @@ def _read_toml(name):
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"recipe={str(name)!r} is not TOML: {error}") from error
 
+@checked
 def recipe_fields(
     name:str|Path|dict, # A key of RECIPES, a TOML file of fields, or fields by name
 )->dict:                # The fields that it has, with their values, checked
@@ -450,6 +453,7 @@ def recipe_fields(
         if fields is name: raise ValueError(error) from None
         raise ValueError(f"recipe={str(name)!r}: {error}") from None
 
+@checked
 def best_precision(
     device:str=None, # Type of the device, such as 'cuda'; `None`: the one that training takes
 )->str:              # 'bf16' or 'fp32'
@@ -462,6 +466,7 @@ def best_precision(
     else: has = False
     return 'bf16' if has else 'fp32'
 
+@checked
 def recipe(
     name:str|Path|dict, # A key of RECIPES, a TOML file of fields, or fields by name
     **overrides,        # Values of fields that replace those of the recipe
@@ -524,6 +529,7 @@ def _parse(field, text):
     except (ValueError, KeyError): raise _impossible(field, text) from None
     return _checked(field, value)
 
+@checked
 def parse_settings(
     texts:list[str], # Texts such as 'lr=1e-4'
 )->dict:             # Values by field, for the overrides of recipe
@@ -546,6 +552,7 @@ def _text(value):
     if isinstance(value, (tuple, list)): return ','.join(map(_text, value))
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
+@checked
 def settings_text(
     settings:dict, # Values by field
 )->str:            # Such as 'model=gmlp_micro_patch2_8 epochs=24 lr=0.003'
@@ -555,6 +562,7 @@ def settings_text(
     return ' '.join(f'{name}={_text(value)}' for name,value in changed.items())
 
 # %% ../nbs/learning/01_recipes.ipynb #178263f0
+@checked
 def recipe_table(
     names:list[str]=None,  # Keys of RECIPES; by default all
     fields:list[str]=None, # Keys of FIELDS; by default all
@@ -570,6 +578,7 @@ def recipe_table(
     table.insert(0, 'status', status)
     return table
 
+@checked
 def recipe_sources(
     name:str,     # A key of RECIPES
 )->pd.DataFrame:  # One row for each field: `field`, `value`, `source`
@@ -581,6 +590,7 @@ def recipe_sources(
     return pd.DataFrame(rows, columns=['field', 'value', 'source'], dtype=object)
 
 # %% ../nbs/learning/01_recipes.ipynb #ae73a2aa
+@checked
 def default_recipe(
     data:str,      # A key of DATASETS
     task:str=None, # One of the data set's tasks; `None`: the one it has, where it has one

@@ -15,9 +15,11 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn,Tensor
+from .arguments import checked
 from .mixer import readable
 
 # %% ../nbs/skeleton/02_sequences.ipynb #9b7b9205
+@checked
 def named_parts(
     state:tuple,   # A state, or a tuple of states
     prefix:str='', # What the names begin with
@@ -27,6 +29,7 @@ def named_parts(
         if isinstance(part, tuple): yield from named_parts(part, f'{prefix}{name}.')
         else: yield f'{prefix}{name}',part
 
+@checked
 def map_state(
     function,     # Called with one tensor of each state
     state:tuple,  # A state, or a tuple of states
@@ -39,9 +42,10 @@ def map_state(
     parts = [one(*parts) for parts in zip(state, *others, strict=True)]
     return type(state)(*parts) if hasattr(state, '_fields') else tuple(parts)
 
+@checked
 def select_rows(
     state:tuple, # The state of b texts
-    rows:Tensor, # Numbers of some, in any order and as often as wanted, `(k,)`; or a mask, `(b,)`
+    rows:Tensor|list, # Numbers of some, in any order, as often as wanted, `(k,)`; or a mask, `(b,)`
 )->tuple:        # The state of k texts, which shares nothing with the old one
     "The state of some of the texts: divide a batch, or let texts fork and change places."
     if isinstance(rows, list): rows = torch.tensor(rows, dtype=None if rows else torch.long)
@@ -71,6 +75,7 @@ def _state_as(state, like, device):
     parts = [moved(*pair) for pair in zip(state, like, strict=True)]
     return type(state)(*parts) if hasattr(state, '_fields') else tuple(parts)
 
+@checked
 def state_to(
     state:tuple, # A state
     *args,       # As for `Tensor.to`: a device; a dtype, of numbers with a fraction; or a state
@@ -84,6 +89,7 @@ def state_to(
         return tensor.to(*[arg for arg in args if not isinstance(arg, torch.dtype)])
     return map_state(moved, state)
 
+@checked
 def state_bytes(
     state:tuple, # A state
 )->int:          # What its tensors occupy, room for later tokens included
@@ -91,6 +97,7 @@ def state_bytes(
     return sum(part.numel()*part.element_size() for _,part in named_parts(state)
                if isinstance(part, Tensor))
 
+@checked
 def save_state(
     state:tuple,    # A state
     file:str|Path,  # A `.safetensors` file, overwritten
@@ -100,6 +107,7 @@ def save_state(
     parts = {name: torch.as_tensor(part).contiguous() for name,part in named_parts(state)}
     save_file({name: part.clone() for name,part in parts.items()}, file)
 
+@checked
 def load_state(
     file:str|Path, # From save_state
     like:tuple,    # A state of the same mixer or network, such as `start(1)`; its device is taken
@@ -219,15 +227,17 @@ def check_waits(
         raise ValueError(f"key_padding_mask of shape {tuple(given[0])} and dtype {given[1]} must "
                          f"be bool of shape {tuple(shape)}")
 
+@checked
 def without_waiting(
     x:Tensor,                # Tokens, `(b, n, d)`, or one of each row, `(b, d)`
-    key_padding_mask:Tensor, # `True` where a row waits, `(b, n)` or `(b,)`; `None`: nowhere
+    key_padding_mask:Tensor|None, # `True` where a row waits, `(b, n)` or `(b,)`; `None`: nowhere
 )->Tensor:                   # As x
     "Tokens with 0 where rows wait, so that what stands there is never read."
     if key_padding_mask is None: return x
     check_waits(key_padding_mask, x.shape[:-1])
     return x.masked_fill(key_padding_mask[...,None], 0)
 
+@checked
 def to_front(
     x:Tensor,                # Tokens, `(b, n, d)`
     key_padding_mask:Tensor, # `True` where a row waits, `(b, n)`
@@ -322,8 +332,9 @@ def last_tokens(
     return tokens.gather(1, places[...,None].expand(-1, -1, tokens.shape[-1]))
 
 # %% ../nbs/skeleton/02_sequences.ipynb #963fa7f2
+@checked
 def read_piece(
-    mixer:nn.Module,              # Has `start`, and `_piece(x, state, lengths)`
+    mixer,                        # Has `start`, and `_piece(x, state, lengths)`
     x:Tensor,                     # Tokens of each text, `(b, n, d)`, at least one
     state:tuple=None,             # What was returned for the tokens before; `None`: there are none
     key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
@@ -371,6 +382,7 @@ def step_or_wait(
                          "its step needs an argument key_padding_mask")
     return y,hold(state, new, waits)
 
+@checked
 def prefill(
     mixer:nn.Module,              # Any causal mixer with `start` and `step`
     x:Tensor,                     # Tokens of each text, `(b, n, d)`, at least one

@@ -14,11 +14,13 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
+from .arguments import checked
 from .mixer import count_tokens,resample_tokens,toeplitz_matrix
 from .packing import texts_of
 from .sequences import append_tokens,count_seen,piece_positions,read_piece,step_as_piece
 
 # %% ../nbs/mixers/02_sgu.ipynb #8bafd96a
+@checked
 def project_tokens(
     x:Tensor,      # Tokens, `(b, n, d)`
     weight:Tensor, # A matrix for each head, `(heads, n, n)`; row t is what token t reads
@@ -32,6 +34,7 @@ def project_tokens(
 # %% ../nbs/mixers/02_sgu.ipynb #8f129c67
 FFT_FROM = 512 # tokens from which the Fourier transform is faster than the product (see Speed)
 
+@checked
 def project_by_distance(
     x:Tensor,      # Tokens, `(b, n, d)`
     weight:Tensor, # One weight for each head and offset from -(N-1) to N-1, `(heads, 2N-1)`, N >= n
@@ -92,6 +95,7 @@ class GateState(NamedTuple):
     seen:int|Tensor # How many, for all rows or for each, `(b,)`
     normed:Tensor   # Their normalised channels, which later tokens read, `(b, tokens, c)`
 
+@checked
 class SpatialGatingUnit(nn.Module):
     "A gate on each token that reads the other tokens (Liu et al. 2021, section 2.1, Table 3)."
     weights_by,weights_label = 'pair','weight'
@@ -227,6 +231,7 @@ class TinyAttentionState(NamedTuple):
     keys:Tensor     # `(b, tokens, size)`
     values:Tensor   # `(b, tokens, size)`
 
+@checked
 class TinyAttention(nn.Module):
     "A single attention head, as an addition to a gate (Liu et al. 2021, Fig. 6)."
     def __init__(self,
@@ -328,6 +333,7 @@ class GatedMLPState(NamedTuple):
     gate:GateState                        # Of the gate
     attention:TinyAttentionState|tuple=() # Of the tiny attention, if there is one
 
+@checked
 class GatedMLP(nn.Module):
     "gMLP's block without norm and residual; with `attention` aMLP's (Liu et al. 2021, Fig. 6)."
     weights_by,weights_label = 'pair','weight'

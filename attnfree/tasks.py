@@ -18,6 +18,7 @@ from fastai.data.transforms import Categorize
 from fastai.learner import Learner
 from fasttransform import ItemTransform
 from torch import nn,Tensor
+from .arguments import checked
 from .evaluation import evaluate,evaluation_text,plot_confusion
 from .text.corpus import masked_example
 from .text.tokens import check_vocab,load_tokenizer
@@ -42,6 +43,7 @@ def as_tensor(
     value = torch.as_tensor(np.asarray(value))
     return value.float() if value.is_floating_point() else value.long()
 
+@checked
 def table_alone(
     table:pd.DataFrame, # Of one row, or of a few
 )->Evaluation:          # The same, and as text
@@ -213,12 +215,11 @@ def _lacks(task, method, instead):
            getattr(type(task), instead, None) is not getattr(base, instead, None)]
     return not any(own)
 
+@checked
 def register_task(
     task:Task, # With a name of its own
 )->Task:       # The same
     "Make a task known; raises `ValueError` for one that cannot be used, or if its name is taken."
-    if not isinstance(task, Task):
-        raise ValueError(f"task={task!r} must be an instance of a subclass of Task")
     if not (isinstance(task.name, str) and task.name.isidentifier()):
         raise ValueError(f"name={task.name!r} of {type(task).__name__} must be a word of letters, "
                          "digits and underscores")
@@ -237,6 +238,7 @@ def register_task(
     TASKS[task.name] = task
     return task
 
+@checked
 def task_named(
     name:str, # A name in TASKS
 )->Task:      # The task
@@ -246,6 +248,7 @@ def task_named(
         check_known('task', name, TASKS, 'A task of your own becomes known by --import of its file')
     return TASKS[name]
 
+@checked
 def task_of(
     dls:DataLoaders, # From create_dls; or any of fastai's with images and `vocab`
 )->Task:             # The task they were made for; classification for fastai's own
@@ -253,6 +256,7 @@ def task_of(
     return getattr(dls, 'task', None) or TASKS['classification']
 
 # %% ../nbs/tasks/01_tasks.ipynb #4b2f4985
+@checked
 class TargetTransform(ItemTransform):
     "The target of an item."
     def __init__(self,
@@ -645,8 +649,9 @@ class QuestionAnswering(TextTask):
         return super().evaluate(model, dls, loader, title)
 
 # %% ../nbs/tasks/01_tasks.ipynb #79d78214
+@checked
 def shifted_pair(
-    values:np.ndarray, # The value before the row, then the row, `(n+1,)`
+    values:np.ndarray|list, # The value before the row, then the row, `(n+1,)`
 )->tuple:              # Inputs and targets, both `(n,)`
     "The row that is read, and the row that is predicted from it."
     values = torch.tensor(np.asarray(values, dtype=np.int64)) # a copy: targets are changed later
@@ -687,6 +692,7 @@ class SequenceTask(TokenTask):
         return dict(spatial_weights=plot_gates(model))
 
 # %% ../nbs/tasks/01_tasks.ipynb #eb515cd1
+@checked
 class LanguageModel(SequenceTask):
     "Each value from all before it: the next byte, the next number of a pixel."
     def __init__(self,

@@ -13,8 +13,10 @@ from typing import Annotated
 
 import fastcore.script
 from fastcore.script import call_parse
+from .arguments import checked
 
 # %% ../nbs/commands/00_train.ipynb #41ea12d2
+@checked
 def option(
     about:str, # Its help
     kind:type, # What its text is turned into
@@ -29,6 +31,7 @@ IMPORTS = option('A Python file or module that registers networks, tasks or data
 
 # %% ../nbs/commands/00_train.ipynb #43316f22
 @contextmanager
+@checked
 def one_line_errors(
     command:str, # Its name, before the message
 ):

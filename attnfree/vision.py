@@ -11,6 +11,7 @@ from functools import partial
 import timm,torch
 from .aft.variants import AFTFull,AFTLocal,AFTSimple
 from .aft.conv import AFTConv
+from .arguments import checked
 from .attention import Attention,FeatureAttention
 from .backbone import Backbone,Readout,Stack,init_for_width,init_layers
 from .block import MixerBlock
@@ -177,6 +178,7 @@ def _pyramid(size, *, img_size=None, in_chans=3, num_classes=1000, global_pool=N
     readout = Readout(body.dim, num_classes, pool, drop=drop_rate)
     return _begun(PyramidBackbone(stem, body, readout), size)
 
+@checked
 def image_family(
     name:str,               # Of the family; its networks are called `{name}_{size}`
     mixer,                  # Called as `mixer(dim, grid, prefix=prefix, causal=False, **options)`
@@ -224,6 +226,7 @@ def model_names()->list[str]: # Names for create_model
     "The names of all networks for images, without timm's prefix."
     return network_names('images')
 
+@checked
 def create_model(
     name:str,                         # A name from model_names(), or `timm:NAME` for one of timm's
     *,
@@ -246,6 +249,7 @@ def create_model(
     family_of(name, ['images'])
     return timm.create_model(f'attnfree_{name}', **arguments)
 
+@checked
 def accepted_arguments(
     name:str,       # As for create_model
     arguments:dict, # Arguments for it

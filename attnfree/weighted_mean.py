@@ -16,9 +16,11 @@ from importlib import import_module
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from .arguments import checked
 from .mixer import readable
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #ed144240
+@checked
 def dense_mean(
     k:Tensor,            # Keys, `(b, n, d)`
     v:Tensor,            # Values, `(b, n, d)`
@@ -41,6 +43,7 @@ def transformed()->bool: # Also within `torch.func.grad` and `jacrev`
     "Whether torch.func makes another function of this one, such as one for each example."
     return not torch.compiler.is_compiling() and bool(torch._C._functorch.maybe_current_level())
 
+@checked
 def largest_span(
     w:Tensor, # Position biases, `(..., rows, columns)`; minus infinity for masked entries
 )->Tensor:    # A scalar
@@ -57,6 +60,7 @@ def sums_for_span(
     ways = [way for way in LIMITS if device != 'mps' or way != 'double'] # which has no float64
     return next((way for way in ways if not span > LIMITS[way]), 'exact')
 
+@checked
 def choose_sums(
     w:Tensor,      # Position biases, as in largest_span
     sums:str=None, # A choice that was made before, kept; `None`: look at w
@@ -72,12 +76,14 @@ def choose_sums(
     if highest - lowest <= LIMITS['fast']: return 'fast' # in every row, if anywhere
     return sums_for_span(largest_span(w).item(), w.device.type)
 
+@checked
 def row_top(
     w:Tensor, # Position biases, `(..., rows, columns)`
 )->Tensor:    # `(..., rows, 1)`
     "The largest bias of each row, a constant for gradients."
     return w.detach().amax(dim=-1, keepdim=True)
 
+@checked
 def full_precision(
     device:str, # Type of the device, such as 'cuda'
 ):              # Context manager
@@ -91,6 +97,7 @@ def _cast(result, dtype):
     if isinstance(result, tuple): return tuple(_cast(part, dtype) for part in result)
     return result.to(dtype)
 
+@checked
 def run_sums(
     sums:str,        # 'fast' or 'double'
     function,        # Called as `function(*tensors, **constants)`; returns a tensor or a tuple
@@ -104,10 +111,11 @@ def run_sums(
         return _cast(result, tensors[0].dtype)
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #eb46a952
+@checked
 def prepare_keys_values(
     k:Tensor,                # Keys, `(b, n, d)`
     v:Tensor,                # Values, `(b, n, d)`
-    key_padding_mask:Tensor, # `True` where a token is padding, `(b, n)`, or `None`
+    key_padding_mask:Tensor|None, # `True` where a token is padding, `(b, n)`, or `None`
     count:Tensor=None,       # How often each token counts, `(b, n, 1 or d)`; `None`: once
 )->tuple:                    # Both in float32 or 64; that factor, 0 for padding, or `None`
     "Make keys and values fit for sums; raises `ValueError` for dtypes or shapes that do not fit."
@@ -136,9 +144,10 @@ def safe_denominator(
     return weight if keep is None else torch.where(weight == 0, 1, weight)
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #e67ce78e
+@checked
 def value_scale(
     v:Tensor,    # Values, `(b, n, d)`, 0 for padding
-    keep:Tensor, # From prepare_keys_values: `None` if there is no padding
+    keep:Tensor|None, # From prepare_keys_values: `None` if there is no padding
 )->Tensor:       # `(b, 1, d)`
     "Powers of two near the root of the first value that is not 0; 1 for all of moderate size."
     if not v.shape[1]: return v.new_ones(v.shape[0], 1, v.shape[2])
@@ -193,6 +202,7 @@ class _Unscale(torch.autograd.Function):
         share, = ctx.saved_tensors
         return None,None,grad if share is None else grad*share
 
+@checked
 def in_scale(
     mean,           # Called as `mean(k, v, *biases)`; linear in v
     scale:Tensor,   # From value_scale
@@ -215,6 +225,7 @@ def in_scale(
     return _Unscale.apply(scale, share, mean(k, v, *biases))
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #44b5091b
+@checked
 def running_max(
     k:Tensor, # Any numbers, `(..., n, d)`
 )->Tensor:    # For every token the maximum up to it, `(..., n, d)`
@@ -226,6 +237,7 @@ def running_max(
     return out
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #3bdafbbd
+@checked
 def linear_scan(
     x:Tensor,           # Overwritten with the result, `(..., n, d)`
     gate:Tensor,        # Factors, `(..., n, d)`, which broadcast to those of `x`; overwritten too
@@ -262,6 +274,7 @@ def _kernels():
         warnings.warn(f"no kernels for a GPU ({error}): PyTorch's operations are used instead, "
                       "which are slower; install a newer triton")
 
+@checked
 def kernels_work(
     name:str, # `'prefix_mean'` or `'biased_mean'`, a module of `attnfree.kernels`
 )->bool:      # `False` also if the environment has `ATTNFREE_KERNELS=0`
@@ -269,6 +282,7 @@ def kernels_work(
     if os.environ.get('ATTNFREE_KERNELS') == '0' or not torch.cuda.is_available(): return False
     return _kernels() is not None and getattr(_kernels(), name).agrees()
 
+@checked
 def fits_kernels(
     k:Tensor, # Keys, `(b, n, d)`
     v:Tensor, # Values, `(b, n, d)`
@@ -344,6 +358,7 @@ class _MeanOfAll(torch.autograd.Function):
         dv = weights*grad
         return dv*(v - (weights*v).sum(dim=1, keepdim=True)),dv,None
 
+@checked
 def plain_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
     v:Tensor,                     # Values, `(b, n, d)`
@@ -422,6 +437,7 @@ class _ExactMean(torch.autograd.Function):
             dw.append(back.sum(dim=(0, -1)))
         return dk,dv,torch.cat(dw, dim=1),None
 
+@checked
 def exact_mean(
     k:Tensor,          # Keys, `(b, n, d)`, or `(b, n, groups)`, the same for all channels of each
     v:Tensor,          # Values, `(b, n, d)`

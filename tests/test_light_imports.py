@@ -3,7 +3,8 @@ import subprocess, sys
 
 import pytest
 
-LIGHT = {'attnfree', 'attnfree.data', 'attnfree.data.images', 'attnfree.data.texts',
+LIGHT = {'attnfree', 'attnfree.arguments', 'attnfree.data',
+         'attnfree.data.images', 'attnfree.data.texts',
          'attnfree.data.sequences', 'attnfree.data.recall', 'attnfree.data.datasets',
          'attnfree.tasks',
          'attnfree.evaluation', 'attnfree.loader', 'attnfree.processes', 'attnfree.text',
@@ -42,7 +43,8 @@ def test_a_mixer_would_be_noticed():
 @pytest.mark.parametrize('name', MIXERS)
 def test_mixers_need_torch_alone(name):
     "All that a module of mixers loads, beyond torch and what torch loads, are mixers."
-    mixers = {'attnfree', 'attnfree.mixer', 'attnfree.sequences', 'attnfree.packing'}
+    mixers = {'attnfree', 'attnfree.arguments', 'attnfree.mixer', 'attnfree.sequences',
+              'attnfree.packing'}
     mixers |= {f'attnfree.{mixer}' for mixer in MIXERS}
     mixers |= {f'attnfree.aft.{part}' for part in ('variants', 'conv', 'sparse')}
     mixers |= {'attnfree.less_attention.layer'}

@@ -11,6 +11,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
+from ..arguments import checked
 from ..mixer import count_heads
 from ..weighted_mean import choose_sums,exact_mean,in_scale,prepare_keys_values,row_top
 from ..weighted_mean import run_sums,safe_denominator,value_scale
@@ -89,6 +90,7 @@ def _over_grid(k, v, w, top, *, keep, before, after, outside, matmul):
     weight = safe_denominator(weight, keep)[...,None]
     return (total.unflatten(-1, (heads, -1))/weight).flatten(-2)
 
+@checked
 def conv_mean(
     k:Tensor,                     # Keys, `(b, h*w, heads)`
     v:Tensor,                     # Values, `(b, h*w, d)`
@@ -128,6 +130,7 @@ def conv_mean(
     return in_scale(mean, value_scale(v, keep), k, v, w.to(k)[:,rows,columns]).to(dtype)
 
 # %% ../../nbs/mixers/aft/01_conv.ipynb #1a0b142f
+@checked
 def kernel_entropy_loss(
     w:Tensor,  # Position biases by offset, `(heads, s, s)` or `(heads, s)`
 )->Tensor:     # One number, in nats
@@ -135,6 +138,7 @@ def kernel_entropy_loss(
     w = w.flatten(1)
     return -(w.softmax(dim=1)*w.log_softmax(dim=1)).sum()
 
+@checked
 class AFTConv(_Windowed, _Biased):
     "AFT with one kernel of position biases for each head (Zhai et al. 2021, Eqs. 6 and 8)."
     weights_by,weights_label,penalty_name = 'offset','exp(w) − 1','entropy'
@@ -156,7 +160,6 @@ class AFTConv(_Windowed, _Biased):
         if prefix:
             raise ValueError(f"prefix={prefix}: AFTConv cannot read tokens that have no position "
                              "on the grid, such as a class token; use pool='mean' and prefix=0")
-        if window < 1: raise ValueError(f"window={window} must be at least 1")
         if window == 1 and reparameterised:
             raise ValueError("window=1: a kernel of one entry is always normalised to 0, use "
                              "reparameterised=False")

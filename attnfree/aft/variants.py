@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from ..arguments import checked
 from ..mixer import count_tokens,readable,resample_tokens
 from ..packing import texts_of
 from ..sequences import append_tokens,check_step,count_seen,hold,last_tokens
@@ -145,6 +146,7 @@ def _kept(k, lengths):
     if lengths is None: return torch.ones_like(k[...,:1])
     return (torch.arange(k.shape[1], device=k.device) < lengths[:,None])[...,None].to(k)
 
+@checked
 class AFTSimple(_AFT):
     "AFT without position biases: all tokens read one weighted mean (Zhai et al. 2021, Eq. 5)."
     def __init__(self,
@@ -265,6 +267,7 @@ class _Biased(_AFT):
         new.update_sums()
         return new
 
+@checked
 def update_sums(
     model:nn.Module, # Any network
 )->None:
@@ -295,6 +298,7 @@ class KeysValues(NamedTuple):
     keys:Tensor     # `(b, n, d)`
     values:Tensor   # `(b, n, d)`
 
+@checked
 class AFTFull(_Biased):
     "AFT with a learned bias for each pair of tokens (Zhai et al. 2021, Eq. 2; factors: Eq. 7)."
     weights_by,weights_label = 'pair','exp(w) − 1'
@@ -305,7 +309,7 @@ class AFTFull(_Biased):
         *,
         prefix:int=0,        # Tokens in front that have no position on the grid
         causal:bool=False,   # Each token reads only itself and what came before
-        rank:int=128,        # Width of the factors of the position biases; `None`: a full matrix
+        rank:int|None=128,   # Width of the factors of the position biases; `None`: a full matrix
         gate=torch.sigmoid,  # Nonlinearity of the query; `None`: no query (Table 12)
     ):
         super().__init__(dim, grid, prefix, causal, gate)
@@ -414,6 +418,7 @@ class AFTFull(_Biased):
                 setattr(self, name, nn.Parameter(new, old.requires_grad))
 
 # %% ../../nbs/mixers/aft/00_variants.ipynb #3401385d
+@checked
 def factors_to_band(
     u:Tensor,  # Factor of the rows, `(n, rank)`
     v:Tensor,  # Factor of the columns, `(n, rank)`
@@ -539,6 +544,7 @@ class _Windowed:
         return exact_mean(keys, values, row.flatten(0, 1)[:,None], count).view(len(row), -1)
 
 # %% ../../nbs/mixers/aft/00_variants.ipynb #a920ba9c
+@checked
 class AFTLocal(_Windowed, AFTFull):
     "AFT with learned biases between near tokens, 0 between all others (Zhai et al. 2021, Eq. 4)."
     def __init__(self,
@@ -548,12 +554,11 @@ class AFTLocal(_Windowed, AFTFull):
         prefix:int=0,        # Tokens in front that have no position on the grid, and no biases
         causal:bool=False,   # Each token reads only itself and what came before
         window:int=32,       # Tokens less than this apart along each axis have learned biases
-        rank:int=128,        # Width of the biases' factors; `None`: a number for each entry
+        rank:int|None=128,   # Width of the biases' factors; `None`: a number for each entry
         connect:bool=True,   # Read tokens outside the window too, with bias 0; on a grid always
         gate=torch.sigmoid,  # Nonlinearity of the query; `None`: no query (Table 12)
     ):
         _Biased.__init__(self, dim, grid, prefix, causal, gate)
-        if window < 1: raise ValueError(f"window={window} must be at least 1")
         if rank is not None and rank < 1:
             raise ValueError(f"rank={rank} must be at least 1, or None for one bias per entry")
         if causal and prefix:

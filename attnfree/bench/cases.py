@@ -7,6 +7,7 @@ __all__ = ['CASES', 'MEMORY_CASES', 'bench', 'memory_bench']
 
 # %% ../../nbs/bench/03_cases.ipynb #db295d3f
 import pandas as pd
+from ..arguments import checked
 from ..cost.count import (aft_case,aft_causal_case,aft_decode_case,aft_lookup_case,
                                  aft_vision_case,attention_case,compare,ff_case,machine_name,
                                  _threads)
@@ -28,6 +29,7 @@ CASES = dict(ff=ff_case, attention=attention_case, aft=aft_case, aft_causal=aft_
              constant_time=constant_time_case, long_text=long_text_case, prompt=prompt_case,
              packing=packing_case, learner=learner_case)
 
+@checked
 def bench(
     case:str,       # Name in CASES
     repeats:int=40, # Rounds; each calls every function once, in turn
@@ -36,7 +38,6 @@ def bench(
 )->pd.DataFrame:    # `setting`, `code`, the columns of compare, and the conditions
     "Time one case of `CASES`; each of its settings has its own baseline."
     check_known('case', case, CASES)
-    if batch < 1: raise ValueError(f"batch={batch} must be at least 1")
     with _threads(threads):
         settings = CASES[case](batch).items()
         tables = {setting: compare(functions, repeats) for setting,functions in settings}
@@ -49,6 +50,7 @@ def bench(
 # Name in CASES: function of the batch that measures, and returns a setting: megabytes by name
 MEMORY_CASES = dict(long_text=long_text_memory)
 
+@checked
 def memory_bench(
     case:str,      # Name in MEMORY_CASES
     threads:int=2, # Threads that PyTorch may use
@@ -56,7 +58,6 @@ def memory_bench(
 )->pd.DataFrame:   # `setting`, `code`, `MB`, `ratio` to the first of a setting, and the conditions
     "The peak memory of one case, each function in a process of its own."
     check_known('the memory of case', case, MEMORY_CASES)
-    if batch < 1: raise ValueError(f"batch={batch} must be at least 1")
     with _threads(threads): measured = MEMORY_CASES[case](batch)
     rows = []
     for setting,values in measured.items():

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt,pandas as pd,torch
 from fastcore.meta import delegates
+from ..arguments import checked
 from ..imports import IMPORTED
 from ..families import check_known
 from ..cost.count import machine_name,_model,compare,cost_table,inference,training_step
@@ -22,6 +23,7 @@ from ..cost.count import machine_name,_model,compare,cost_table,inference,traini
 WORK,MODES = ['inference', 'training step'],['eager', 'compiled', 'checkpointing']
 PRECISIONS = {'fp32': None, 'bf16': torch.bfloat16}
 
+@checked
 def model_work(
     name:str,              # A name in timm's registry; ours begin with `attnfree_`
     work:str='inference',  # One of WORK
@@ -37,7 +39,6 @@ def model_work(
         check_known(argument, value, known[argument])
     if device == 'cuda' and not torch.cuda.is_available():
         raise ValueError("device='cuda', but torch finds no GPU here: use device='cpu'")
-    if batch < 1: raise ValueError(f"batch={batch} must be at least 1")
     model,shape = _model(name, size)
     model = model.to(device)
     if mode == 'checkpointing': model.set_grad_checkpointing()
@@ -72,6 +73,7 @@ def peak_growth(
     for _ in range(2): work()
     return ((torch.cuda.max_memory_allocated() if gpu else _peak_rss()) - before)/1e6
 
+@checked
 def in_fresh_process(
     expression:str, # Python for a number; it may use torch and everything in attnfree.bench
 )->float:           # That number
@@ -90,6 +92,7 @@ def in_fresh_process(
     return float(done.stdout.split()[-1])
 
 @delegates(model_work)
+@checked
 def peak_memory(
     name:str, # A name in timm's registry
     **kwargs
@@ -114,6 +117,7 @@ def _time_runs(runs, repeats, models):
     times = times.reset_index(drop=True).rename(columns={'own ratio': 'of eager'})
     return pd.concat([table, times], axis=1)
 
+@checked
 def bench_models(
     names:list[str],      # Names in timm's registry; the first is the baseline
     repeats:int=40,       # Rounds; each calls every model in every mode once, in turn
@@ -151,6 +155,7 @@ def _plot_row(ax, row):
     label = row['model'].removeprefix('attnfree_').split('_patch')[0].removesuffix('_224')
     ax.annotate(label, (x, y), textcoords='offset points', c=look['c'], **side)
 
+@checked
 def plot_models(
     table:pd.DataFrame, # As bench_models returns it
 )->plt.Figure:          # A panel for inference, one for a training step

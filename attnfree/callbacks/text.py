@@ -10,9 +10,11 @@ import math
 import numpy as np
 import torch.nn.functional as F
 from fastai.learner import Metric
+from ..arguments import checked
 from ..text.objectives import AnswerWindows,best_answers,squad_scores
 
 # %% ../../nbs/callbacks/01_text.ipynb #86a7c9b3
+@checked
 class Perplexity(Metric):
     "The number of equally likely tokens, or bytes, that the network is as uncertain as."
     higher_is_better = False
@@ -41,6 +43,7 @@ class Perplexity(Metric):
     def name(self): return 'byte_perplexity' if self.bytes_per_token else 'perplexity'
 
 # %% ../../nbs/callbacks/01_text.ipynb #d932cfbd
+@checked
 class BitsPer(Perplexity):
     "The bits that a value takes when it is compressed with the network's probabilities."
     def __init__(self,
@@ -56,6 +59,7 @@ class BitsPer(Perplexity):
     def name(self): return f'bits_per_{self.unit}'
 
 # %% ../../nbs/callbacks/01_text.ipynb #a0a4aa30
+@checked
 class SquadScore(Metric):
     "A score of SQuAD over all held-out questions, in per cent; for one process."
     higher_is_better = True

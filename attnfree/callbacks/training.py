@@ -26,9 +26,11 @@ from timm.data.auto_augment import (augment_and_mix_transform,auto_augment_trans
                                     rand_augment_transform)
 from timm.data.random_erasing import RandomErasing
 from timm.utils import ModelEmaV3
+from ..arguments import checked
 from ..processes import unwrap_model,rank_and_world
 
 # %% ../../nbs/callbacks/00_training.ipynb #28c82cb7
+@checked
 class AutoPolicy(Transform):
     "RandAugment, AutoAugment or AugMix on the training images, by timm's name of the policy."
     order,split_idx = 2,0 # after cropping, before it becomes a tensor; training images only
@@ -57,6 +59,7 @@ class AutoPolicy(Transform):
         return type(x)(self.policy(x))
 
 # %% ../../nbs/callbacks/00_training.ipynb #6b0fd7bc
+@checked
 class SmoothCrossEntropy(nn.Module):
     "Cross-entropy for classes or for shares of classes; smoothed in training only."
     def __init__(self,
@@ -80,6 +83,7 @@ class SmoothCrossEntropy(nn.Module):
     def decodes(self, scores): return scores.argmax(dim=-1)
 
 # %% ../../nbs/callbacks/00_training.ipynb #5a61f4da
+@checked
 class MixupCutMix(Callback):
     "Mixup and CutMix on each training batch, for a loss that takes shares of classes."
     order,run_valid = 6,False # after Erase, before mixed precision
@@ -106,6 +110,7 @@ class MixupCutMix(Callback):
         x,y = self.mixer(self.x.as_subclass(Tensor).clone(), self.y.as_subclass(Tensor))
         self.learn.xb,self.learn.yb = (x,),(y,)
 
+@checked
 class Erase(Callback):
     "Random erasing of one rectangle of noise in training images."
     order,run_valid = 5,False
@@ -120,6 +125,7 @@ class Erase(Callback):
         self.learn.xb = (RandomErasing(self.probability, mode='pixel', device=x.device)(x),)
 
 # %% ../../nbs/callbacks/00_training.ipynb #423c55ac
+@checked
 class EMA(Callback):
     "Keep the moving average of the weights, and evaluate it in place of the last weights."
     name,order = 'ema',-20 # before fastai sets training or evaluation mode
@@ -158,6 +164,7 @@ class EMA(Callback):
         self.steps = state['steps']
         self.average.module.load_state_dict(state['weights'])
 
+@checked
 def trained_model(
     learn:Learner, # Any Learner
 )->nn.Module:      # The network that is trained
@@ -166,6 +173,7 @@ def trained_model(
     swapped = ema is not None and ema.trained is not None
     return unwrap_model(ema.trained if swapped else learn.model)
 
+@checked
 def evaluated_model(
     learn:Learner, # Any Learner
 )->nn.Module:      # The network whose metrics are reported
@@ -175,6 +183,7 @@ def evaluated_model(
     return ema.average.module if averaged else trained_model(learn)
 
 # %% ../../nbs/callbacks/00_training.ipynb #be9ddb67
+@checked
 class Precision(MixedPrecision):
     "Mixed precision by autocast on the device of the model."
     name = 'mixed_precision' # fastai looks for it by this name
@@ -259,6 +268,7 @@ class MeanLoss(AvgLoss):
         self.count += examples
 
 # %% ../../nbs/callbacks/00_training.ipynb #bbb0a37b
+@checked
 class TopK(Metric):
     "Share of the targets, one or several of each example, that are among the k highest scores."
     higher_is_better = True
@@ -288,6 +298,7 @@ def _keep(file, before):
     os.replace(link, before)
     link.unlink(missing_ok=True) # both names were the same file already
 
+@checked
 def write_atomically(
     file:str|Path,       # The file to write
     content:bytes,       # Its whole content
@@ -322,6 +333,7 @@ class _BatchEnd(Callback):
     order,run_valid = 100,False
     def after_batch(self): self.learn.run_log.last = perf_counter()
 
+@checked
 class RunLog(Callback):
     "Write `metrics.csv` every epoch and `steps.csv` every n steps, in the first process only."
     order = 55 # after the Recorder

@@ -23,6 +23,7 @@ import attnfree.vision
 from ..aft.variants import AFTFull,AFTLocal,AFTSimple
 from ..aft.conv import AFTConv,conv_mean
 from ..aft.sparse import AFTConvGumbel
+from ..arguments import checked
 from ..block import MixerBlock
 from ..ff import FeedForwardMixer
 from ..weighted_mean import plain_mean
@@ -30,6 +31,7 @@ from ..biased_mean import band_mean,full_mean
 from ..families import check_known
 
 # %% ../../nbs/cost/00_count.ipynb #bcff8bff
+@checked
 def cost(
     model:nn.Module, # Any network, on any device; it is neither changed nor run
     x:Tensor=None,   # A batch of inputs, used for its shape; `None`: an image of default_cfg's size
@@ -59,6 +61,7 @@ def _model(name, size):
     channels,height,width = model.default_cfg['input_size']
     return model,(channels, size or height, size or width)
 
+@checked
 def cost_table(
     names:list[str], # Names in timm's registry; ours begin with `attnfree_`
     size:int=None,   # Height and width of the images; `None`: each model's default
@@ -77,6 +80,7 @@ def seconds()->float: # Seconds since some fixed moment
     if torch.cuda.is_initialized(): torch.cuda.synchronize()
     return perf_counter()
 
+@checked
 def compare(
     cases:dict,     # Functions without arguments by name; the first is the baseline
     repeats:int=40, # Rounds; each calls every case once, in turn
@@ -105,6 +109,7 @@ def compare(
     return ms
 
 # %% ../../nbs/cost/00_count.ipynb #1c9fceee
+@checked
 def inference(
     model:nn.Module,        # Set to eval mode
     x:Tensor,               # A batch of inputs
@@ -115,6 +120,7 @@ def inference(
     autocast = torch.autocast(x.device.type, dtype, enabled=dtype is not None)
     return torch.inference_mode()(autocast(partial(model, x)))
 
+@checked
 def training_step(
     model:nn.Module,        # Set to training mode; every call changes its weights
     x:Tensor,               # A batch of inputs
@@ -133,6 +139,7 @@ def training_step(
         return value.detach()
     return step
 
+@checked
 def forward_backward(
     module:nn.Module, # A part of a network
     x:Tensor,         # Its input, which gets a gradient too
@@ -143,6 +150,7 @@ def forward_backward(
     return lambda: torch.autograd.grad(module(x), [x, *parameters], arriving)
 
 # %% ../../nbs/cost/00_count.ipynb #4c2756e7
+@checked
 class Figure2Branch(nn.Module):
     "The token-mixing branch as the paper's Figure 2 writes it (Melas-Kyriazi 2021)."
     def __init__(self,
@@ -164,6 +172,7 @@ def _ff_branch(dim, grid):
     "Our token-mixing branch: norm over tokens, feed-forward over tokens, residual."
     return MixerBlock(dim, grid, FeedForwardMixer, prefix=1, ff=None, token_norm='mixer')
 
+@checked
 def ff_case(
     batch:int=16, # Batch size
 )->dict:          # By setting, functions by name, the baseline first
@@ -177,6 +186,7 @@ def ff_case(
     return settings
 
 # %% ../../nbs/cost/00_count.ipynb #464838f2
+@checked
 def attention_case(
     batch:int=16, # Batch size
 )->dict:          # By setting, functions by name, the baseline first
@@ -221,6 +231,7 @@ def _aft_conv(heads, matmul):
         return q.sigmoid()*conv_mean(k[...,:heads], v, w, (14,14), matmul=matmul)
     return mix,torch.randn(heads, 11, 11)
 
+@checked
 def aft_case(
     batch:int=16, # Batch size, for 197 tokens; a quarter of them for 1,024
 )->dict:          # By setting, functions by name, the baseline first
@@ -247,6 +258,7 @@ def _causal_codes(n):
     return {'AFT-simple, causal': (simple,),
             'AFT-local 32, causal': (local, torch.randn(1, n, 32))}
 
+@checked
 def aft_causal_case(
     batch:int=1, # Batch size
 )->dict:         # By setting, functions by name, the baseline first
@@ -254,6 +266,7 @@ def aft_causal_case(
     return {f'{n} tokens of 256': _operator_case(n, 256, batch, _causal_codes(n))
             for n in (1024, 4096, 16384)}
 
+@checked
 def aft_vision_case(
     batch:int=16, # Batch size
 )->dict:          # By setting, functions by name, the baseline first
@@ -267,6 +280,7 @@ def aft_vision_case(
     return {'inference': {name.removeprefix('attnfree_'): inference(timm.create_model(name), images)
                           for name in names}}
 
+@checked
 def aft_lookup_case(
     batch:int=16, # Batch size
 )->dict:          # By setting, functions by name, the baseline first
@@ -282,6 +296,7 @@ def aft_lookup_case(
                 'lookup': timed(lambda: conv.mean(k, v))}
     return {f'window {window}': functions(window) for window in (11, 15, 25)}
 
+@checked
 def aft_decode_case(
     batch:int=1, # Batch size
 )->dict:         # By setting, functions by name, the baseline first
@@ -306,6 +321,7 @@ def _threads(number):
     try: yield
     finally: torch.set_num_threads(before)
 
+@checked
 def machine_name(
     device:str='cpu', # 'cpu' or 'cuda'
 )->str:               # For the conditions of a measurement

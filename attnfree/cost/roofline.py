@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
+from ..arguments import checked
 
 # %% ../../nbs/cost/02_roofline.ipynb #a4ee33de
 class Machine(NamedTuple):
@@ -32,6 +33,7 @@ class Work(NamedTuple):
     single:float = 0
     exponentials:float = 0
 
+@checked
 def least_ms(
     work:Work,       # What is to be done
     machine:Machine, # Where
@@ -74,6 +76,7 @@ def operations(
     with _Recorder() as recorder: function()
     return pd.DataFrame(recorder.rows, columns=['operation', 'bytes', 'half', 'single'])
 
+@checked
 def unfused_ms(
     table:pd.DataFrame, # From operations
     machine:Machine,    # Where
@@ -83,6 +86,7 @@ def unfused_ms(
                table[['bytes', 'half', 'single']].itertuples(index=False))
 
 # %% ../../nbs/cost/02_roofline.ipynb #c26639d4
+@checked
 def least_work(
     mixer:str,      # 'AFT-simple', 'AFT-local', 'AFT-full' or 'attention', all causal
     b:int,          # Sequences
@@ -103,6 +107,7 @@ def least_work(
                      "'attention'")
 
 # %% ../../nbs/cost/02_roofline.ipynb #8f995b84
+@checked
 def kernel_work(
     mixer:str,     # 'AFT-simple' or 'AFT-local', causal
     b:int,         # Sequences

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fastai.data.core import DataLoaders
 from fastcore.meta import delegates
+from ..arguments import checked
 from .images import cifar10,digits,imagenet,Images
 from .texts import mnli,squad,squad1,sst2,text
 from .sequences import cifar10_pixels,digits_pixels,enwik8,text_bytes
@@ -20,6 +21,7 @@ from .recall import Recall
 from ..tasks import Task,task_named,TASKS
 
 # %% ../../nbs/data/04_datasets.ipynb #2aa1b16b
+@checked
 @dataclass(frozen=True)
 class DataSet:
     "Where examples come from, and what they are good for."
@@ -72,6 +74,7 @@ class DataSet:
 # %% ../../nbs/data/04_datasets.ipynb #5578a0d0
 DATASETS = {} # Name: DataSet; only `register_data_set` writes here
 
+@checked
 def register_data_set(
     data_set:DataSet, # With a name of its own
 )->DataSet:           # The same
@@ -104,6 +107,7 @@ for _data_set in (
     register_data_set(_data_set)
 
 # %% ../../nbs/data/04_datasets.ipynb #aca24423
+@checked
 def data_set_for(
     name:str,           # A name in DATASETS
     task:str|Task=None, # A task, or its name; `None`: the first that the data set serves
@@ -124,6 +128,7 @@ def data_set_for(
     return data_set,task
 
 @delegates(Images.dls, but=['task'])
+@checked
 def create_dls(
     name:str,            # A name in DATASETS
     task:str|Task=None,  # A task that the data set serves, or its name; `None`: the first

@@ -32,6 +32,7 @@ from fastai.vision.core import PILImage,PILImageBW,cifar_stats,imagenet_stats
 from fastai.vision.utils import verify_image
 from fasttransform import Pipeline,Transform
 from torchvision.transforms.functional import normalize,to_tensor
+from ..arguments import checked
 from ..loader import RepeatableDL
 from ..processes import rank_and_world
 from ..tasks import task_named
@@ -50,6 +51,7 @@ def _fetch(url, archive, checksum):
     kind = 'md5' if len(checksum) == 32 else 'sha256'
     if _checksum(archive, kind) != checksum: raise OSError("its checksum is wrong")
 
+@checked
 def download(
     url:str,      # A `.tar.gz` or `.zip` archive at whose top stands what `target` is called
     target:Path,  # The folder or file to make
@@ -73,6 +75,7 @@ def download(
     return target
 
 # %% ../../nbs/data/00_images.ipynb #8460c35b
+@checked
 def data_path(
     path:str|Path|None=None, # Folder with the data sets; `None`: the variable `ATTNFREE_DATA`
 )->Path|None:                # The folder; `None` where none was named: a download is allowed
@@ -100,6 +103,7 @@ def _find(path, names, holds, url, md5):
                             "ATTNFREE_DATA")
 
 # %% ../../nbs/data/00_images.ipynb #dd278310
+@checked
 def open_image(
     source:Path|str|bytes|np.ndarray|Image.Image, # A file, bytes, `(h, w)`, `(h, w, c)`, PIL's
     mode:str='RGB',                               # PIL's name of the colour mode, `RGB` or `L`
@@ -121,6 +125,7 @@ def open_image(
         name = repr(str(source)) if is_file else f'of type {type(source).__name__}'
         raise OSError(f"image {name} cannot be read ({e}); replace or remove it") from e
 
+@checked
 def open_grey(
     source:Path|str|bytes|np.ndarray|Image.Image, # What open_image takes
 )->PILImageBW:                                    # The image with one channel
@@ -128,6 +133,7 @@ def open_grey(
     return open_image(source, 'L')
 
 # %% ../../nbs/data/00_images.ipynb #c29d5fb7
+@checked
 class Fit(Transform):
     "Cut the centred square out of an image and resize it."
     order = 1
@@ -147,6 +153,7 @@ class Fit(Transform):
                             bleed=(1-self.crop_pct)/2)
 
 # %% ../../nbs/data/00_images.ipynb #5a76ea15
+@checked
 class ImageExample:
     "An image and what the data set says of it, each looked up when it is asked for."
     def __init__(self,
@@ -190,6 +197,7 @@ def _stacked(pairs):
     if images.dim() == 3: return TensorImageBW(images[:,None])
     return TensorImage(images.permute(0, 3, 1, 2).contiguous())
 
+@checked
 class Images:
     "Images with labels, for training and held out."
     inputs = 'images'
@@ -342,6 +350,7 @@ def digits()->Images: # 1,437 images to train on, 360 held out; one channel, 8 x
                   change=change)
 
 # %% ../../nbs/data/00_images.ipynb #abc806e7
+@checked
 def read_cifar(
     file:Path, # One of the official files; `file.xz` is read where `file` is not there
     md5:str,   # Checksum of the unpacked bytes
@@ -367,6 +376,7 @@ def read_cifar(
     return pickle.loads(raw, encoding='latin1')
 
 # %% ../../nbs/data/00_images.ipynb #9b687b39
+@checked
 def shift_mat(
     x:Tensor,  # Square images, `(b, c, h, w)`
     pad:int=4, # Largest shift in pixels
@@ -378,6 +388,7 @@ def shift_mat(
     return affine_mat(one, 0*one, shift[0], 0*one, one, shift[1])
 
 # %% ../../nbs/data/00_images.ipynb #caf1028e
+@checked
 def cifar10(
     path:str|Path=None, # Is or holds `cifar-10-batches-py/`; `None`: `ATTNFREE_DATA` or a download
     *,
@@ -466,6 +477,7 @@ def _classes(files):
     folders = {os.path.basename(os.path.dirname(file)) for file in files.tolist()}
     return [os.fsdecode(name) for name in sorted(folders)]
 
+@checked
 def imagenet(
     path:str|Path=None,  # Holds `train/` and `val/`, or `imagenet/`, or `imagenette-subset/`
     *,
@@ -492,6 +504,7 @@ def imagenet(
                   parts=([_path, open_image], [_path, _folder_name, readable.get]))
 
 # %% ../../nbs/data/00_images.ipynb #d93c802c
+@checked
 def data_config(
     dls:DataLoaders, # Image DataLoaders with a `Normalize`
 )->dict:             # For json: `classes`, `mean`, `std`, `in_chans`, `img_size`, `crop_pct`
@@ -511,6 +524,7 @@ def data_config(
                 img_size=h if h == w else [h, w], crop_pct=fits[0].crop_pct if fits else 1.)
 
 # %% ../../nbs/data/00_images.ipynb #1c63cc3d
+@checked
 def image_tensor(
     image,     # A file, an array or a PIL image
     data:dict, # From data_config

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from fastai.data.core import DataLoaders
+from ..arguments import checked
 from .sequences import SequenceData
 
 # %% ../../nbs/data/03_recall.ipynb #d3d3f47a
@@ -29,6 +30,7 @@ def _draw_different(generator, low, high, rows, number):
         drawn[again] = generator.integers(low, high, (again.sum(), number))
     return drawn
 
+@checked
 def draw_slots(
     generator:np.random.Generator, # Draws
     rows:int,                      # How many
@@ -45,6 +47,7 @@ def draw_slots(
     order = np.argsort(-(weight + generator.gumbel(size=(rows, slots))), axis=1)
     return generator.permuted(order[:,:queries], axis=1)
 
+@checked
 def draw_recall(
     generator:np.random.Generator, # Draws
     rows:int,                      # How many
@@ -81,6 +84,7 @@ class RecallExample(NamedTuple):
     @property
     def inputs(self): return self.values,self.at
 
+@checked
 class RecallRows:
     "Rows of associative recall."
     def __init__(self,
@@ -92,6 +96,7 @@ class RecallRows:
     def __len__(self): return len(self.tokens)
     def __getitem__(self, i): return RecallExample(self.tokens[i], self.at[i], self.answers[i])
 
+@checked
 class Recall(SequenceData):
     "Multi-query associative recall (Arora et al. 2023); one pair for every 16 tokens of a row."
     size,unit = 64,'tokens'

@@ -15,6 +15,7 @@ from zipfile import BadZipFile,ZipFile
 
 import numpy as np
 from fastai.data.core import DataLoaders
+from ..arguments import checked
 from ..text.corpus import hold_out,read_blocks,text_files
 from .images import cifar10,data_path,digits,download,Images,_checksum
 from .texts import TokenData,_kept
@@ -64,6 +65,7 @@ class SequenceData(TokenData):
         return self,data['n'] if size is None else size
 
 # %% ../../nbs/data/02_sequences.ipynb #99b962a8
+@checked
 class ByteWindows:
     "Windows of a part of a file, each byte of which is predicted once."
     def __init__(self,
@@ -110,6 +112,7 @@ class ByteWindows:
         return SequenceExample(row, context, first + len(found) - 1)
 
 # %% ../../nbs/data/02_sequences.ipynb #79edb511
+@checked
 def mirror_and_shift(
     image:np.ndarray, # Bytes, `(h, w, c)`
     most:int=10,      # Largest number to add or to take away
@@ -119,6 +122,7 @@ def mirror_and_shift(
     shifted = image.astype(np.int64) + np.random.randint(-most, most+1)
     return shifted.clip(0, 255).astype(np.uint8)
 
+@checked
 class PixelRows:
     "Images as rows of values: row by row, pixel by pixel, colour by colour."
     def __init__(self,
@@ -189,6 +193,7 @@ def _enwik8_file(path):
     return file,name == 'enwik8'
 
 # %% ../../nbs/data/02_sequences.ipynb #16edd45a
+@checked
 class Bytes(SequenceData):
     "Parts of files, each byte of which is predicted from those before it."
     unit = 'bytes'
@@ -224,6 +229,7 @@ class Bytes(SequenceData):
         side = 'side by side' if stride is None else f'every {stride} bytes'
         return loader.new(items),f'{name} {split}, windows of {size} bytes {side}'
 
+@checked
 def enwik8(
     path:str|Path=None, # Holds enwik8, perhaps packed, or its beginning; `None`: `ATTNFREE_DATA`
 )->Bytes:               # For training, validation and test; windows of 1,024 bytes
@@ -241,6 +247,7 @@ def _joined(files):
     "One kept file of all that some files hold."
     return _keep_bytes('bytes', files, (block for file in files for block in read_blocks(file)))
 
+@checked
 def text_bytes(
     path:str|Path=None, # A file or a folder; `None`: the source text of Python's standard library
 )->Bytes:               # For training and validation; windows of 128 bytes
@@ -252,6 +259,7 @@ def text_bytes(
     return Bytes(*((parts[0], *part) for part in zip(ends, ends[1:])))
 
 # %% ../../nbs/data/02_sequences.ipynb #8992aadf
+@checked
 class Pixels(SequenceData):
     "Images that are predicted value by value."
     def __init__(self,
@@ -310,6 +318,7 @@ class Pixels(SequenceData):
         shape = ' x '.join(map(str, self.shape))
         return self._loader(dls, name, split),f'{name} {split}, whole images of {shape}'
 
+@checked
 def cifar10_pixels(
     path:str|Path=None, # Is or holds `cifar-10-batches-py/`; `None`: `ATTNFREE_DATA` or a download
 )->Pixels:              # 3,072 numbers of 256 values

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from fastai.data.core import DataLoaders
 from fastai.data.external import fastai_path
 from fastai.torch_core import default_device
+from ..arguments import checked
 from ..text.tokens import ByteTokenizer,load_tokenizer,train_pieces
 from ..text.corpus import hold_out,text_files,Texts,TextWindows,token_corpus
 from ..text.objectives import (AnswerWindows,encode_sentences,read_sentences,read_squad,
@@ -36,6 +37,7 @@ class CorpusWindow(NamedTuple):
     n:int          # Tokens of the example
     vocab_size:int # Size of the vocabulary
 
+@checked
 class TaskDataset:
     "Examples as the tensors that a task makes of them."
     def __init__(self,
@@ -58,6 +60,7 @@ class TaskDataset:
     def vocab(self): return self.classes # as fastai calls it
 
 # %% ../../nbs/data/01_texts.ipynb #761bf8d5
+@checked
 def pack_texts(
     examples:list, # Of tensors: ids and segments, `(n,)`, with id 0 behind the text; targets
 )->tuple:          # Ids and segments, `(1, tokens)`; `None`, a mask; cu_seqlens; targets
@@ -204,6 +207,7 @@ class _Stretches:
     def __len__(self): return len(self.windows)
     def __getitem__(self, i): return CorpusWindow(self.windows[i], self.n, self.vocab_size)
 
+@checked
 class TextFiles(TokenData):
     "Files of text, divided into those to train on and those held out."
     def __init__(self,
@@ -233,6 +237,7 @@ class TextFiles(TokenData):
         per_token = dls.valid_ds.examples.corpus.bytes_per_token
         return super().about(dls) | dict(bytes_per_token=per_token)
 
+@checked
 def text(
     path:str|Path=None,  # A file or a folder; `None`: the source text of Python's standard library
     *,
@@ -270,6 +275,7 @@ class _Rows:
     def __len__(self): return len(self.ids)
     def __getitem__(self, i): return TextExample((self.ids[i], self.segments[i]), self.labels[i])
 
+@checked
 class Sentences(TokenData):
     "Sentences or pairs of sentences with a class."
     def __init__(self,
@@ -294,8 +300,9 @@ def _glue(task, folder, valid, path, skip_bad, tokenizer):
     files = _tables(path, folder, patterns, 'https://gluebenchmark.com/tasks')
     train,held = (read_sentences(file, task, skip_bad) for file in files)
     tokenizer = _tokenizer(tokenizer, [one for row in train[0] for one in row], files[:1])
-    return Sentences(train, held, SENTENCES[task][2].values(), tokenizer)
+    return Sentences(train, held, [*SENTENCES[task][2].values()], tokenizer)
 
+@checked
 def sst2(
     path:str|Path=None,  # Folder that is or holds `SST-2/`; `None`: `ATTNFREE_DATA`
     *,
@@ -305,6 +312,7 @@ def sst2(
     "The sentiment of sentences on films: SST-2 in GLUE's files (Socher et al. 2013)."
     return _glue('sst2', 'SST-2', 'dev', path, skip_bad, tokenizer)
 
+@checked
 def mnli(
     path:str|Path=None,  # Folder that is or holds `MNLI/`; `None`: `ATTNFREE_DATA`
     *,
@@ -321,6 +329,7 @@ class _Asked(_Rows):
         super().__init__(windows.ids, windows.segments, windows.spans)
         self.windows = windows
 
+@checked
 class Questions(TokenData):
     "Questions, each with a paragraph that may hold its answer."
     size = 384
@@ -351,6 +360,7 @@ def _squad(version, path, skip_bad, tokenizer):
                           for text in (question.context, question.question))
     return Questions(train, valid, _tokenizer(tokenizer, [*texts], files[:1]))
 
+@checked
 def squad(
     path:str|Path=None,  # Folder that is or holds `SQuAD/`; `None`: `ATTNFREE_DATA`
     *,
@@ -360,6 +370,7 @@ def squad(
     "Where a paragraph answers a question, if it does: SQuAD v2.0 (Rajpurkar et al. 2018)."
     return _squad('2.0', path, skip_bad, tokenizer)
 
+@checked
 def squad1(
     path:str|Path=None,  # Folder that is or holds `SQuAD/`; `None`: `ATTNFREE_DATA`
     *,

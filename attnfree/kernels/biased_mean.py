@@ -12,6 +12,7 @@ from functools import cache
 import torch,triton
 import triton.language as tl
 from torch import Tensor
+from ..arguments import checked
 from ..biased_mean import band_mean,full_mean
 from . import prefix_mean as tiles
 from .proofs import small_case,trusted,with_gradients
@@ -225,6 +226,7 @@ def _places_of(w, left, matrix):
     return (0, wg, wt, ws) if matrix else (left*ws, wg, wt - ws, ws)
 
 @torch.library.custom_op('attnfree::window_mean', mutates_args=())
+@checked
 def window_mean(
     k:Tensor,            # Keys, `(b, n, d)`
     v:Tensor,            # Values, `(b, n, d)`
@@ -265,6 +267,7 @@ def _room(v, keep):
 def _empty_mean(k, v, w, count, scale, left, right, connect, matrix, keep): return _room(v, keep)
 
 @torch.library.custom_op('attnfree::window_mean_backward', mutates_args=())
+@checked
 def window_mean_backward(
     k:Tensor,            # As for window_mean, like the next four
     v:Tensor,            # Values
@@ -327,6 +330,7 @@ def _save(ctx, inputs, output):
 window_mean.register_autograd(_backward, setup_context=_save)
 
 # %% ../../nbs/kernels/02_biased_mean.ipynb #3b9c466e
+@checked
 def exact_band_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
     v:Tensor,                     # Values, `(b, n, d)`
@@ -341,6 +345,7 @@ def exact_band_mean(
     "The mean of `v` weighted by `exp(k + w)`, w 0 outside a band, as `band_mean` has it."
     return _mean(k, v, band, key_padding_mask, count, left, right, connect, False)
 
+@checked
 def exact_full_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
     v:Tensor,                     # Values, `(b, n, d)`
@@ -371,6 +376,7 @@ def _pairs(device):
     yield from zip(*(with_gradients(mean, k, v, w) for mean in means))
 
 @cache
+@checked
 def agrees(
     device:str='cuda', # Where to try
 )->bool:               # `False` after a warning

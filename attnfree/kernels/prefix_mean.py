@@ -12,6 +12,7 @@ from functools import cache
 import torch,triton
 import triton.language as tl
 from torch import Tensor
+from ..arguments import checked
 from ..weighted_mean import plain_mean,value_scale
 from .proofs import small_case,trusted,with_gradients
 
@@ -203,6 +204,7 @@ def _states(v):
     return v.new_empty(3, b, triton.cdiv(n, TILE), d, dtype=torch.float32)
 
 @torch.library.custom_op('attnfree::prefix_mean', mutates_args=())
+@checked
 def prefix_mean(
     k:Tensor,            # Keys, `(b, n, d)`
     v:Tensor,            # Values, `(b, n, d)`
@@ -225,6 +227,7 @@ def _empty_mean(k, v, count, scale):
     return torch.empty_like(v, memory_format=torch.contiguous_format),_states(v)
 
 @torch.library.custom_op('attnfree::prefix_mean_backward', mutates_args=())
+@checked
 def prefix_mean_backward(
     k:Tensor,            # As for prefix_mean, like the next three
     v:Tensor,            # Values
@@ -258,6 +261,7 @@ def _save(ctx, inputs, output): ctx.save_for_backward(*inputs, output[1])
 prefix_mean.register_autograd(_backward, setup_context=_save)
 
 # %% ../../nbs/kernels/01_prefix_mean.ipynb #8514414c
+@checked
 def prepared(
     k:Tensor,                     # Keys, `(b, n, d)`
     v:Tensor,                     # Values, `(b, n, d)`
@@ -274,6 +278,7 @@ def prepared(
     dtype = torch.promote_types(k.dtype, v.dtype)
     return k.to(dtype),v.to(dtype),count,value_scale(scaled.float(), count)
 
+@checked
 def causal_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
     v:Tensor,                     # Values, `(b, n, d)`
@@ -291,6 +296,7 @@ def _pairs(device):
     return zip(*(with_gradients(mean, k, v) for mean in (causal_mean(k, v, mask), reference)))
 
 @cache
+@checked
 def agrees(
     device:str='cuda', # Where to try
 )->bool:               # `False` after a warning

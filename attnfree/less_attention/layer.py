@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
+from ..arguments import checked
 from ..mixer import check_tokens,count_heads,count_tokens,resample_tokens
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #add32f83
@@ -28,6 +29,7 @@ class ScoreFactors(NamedTuple):
         "What is the same for all images."
         return None if self.rows is None else self.rows @ self.columns.mT
 
+@checked
 def dense_scores(
     scores:Tensor|ScoreFactors, # Scores in either form
 )->Tensor:                      # `(b, heads, n, n)`
@@ -46,6 +48,7 @@ def _transform_factors(scores, theta, psi, theta_bias, psi_bias):
                         for before,new in pairs)
     return ScoreFactors(psi @ scores.q, theta @ scores.k, rows, columns)
 
+@checked
 def transform_scores(
     scores:Tensor|ScoreFactors, # Scores of the layer before, `(b, heads, n, n)` or as a product
     theta:Tensor,               # Mixes the keys' tokens, `(n, n)` or per head `(heads, n, n)`
@@ -59,6 +62,7 @@ def transform_scores(
     return psi @ (scores @ theta.mT + theta_bias[...,None,:]) + psi_bias[...,None]
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #6ac7675d
+@checked
 def read_values(
     scores:Tensor|ScoreFactors, # Before the softmax, `(b, heads, n, n)`, or `(b, 1, n, n)` for all
     v:Tensor,                   # Values, `(b, n, d)`; head h owns the h-th group of channels
@@ -79,6 +83,7 @@ def read_values(
     return y.transpose(1, 2).flatten(2)
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #11d1b7b3
+@checked
 class ScoredAttention(nn.Module):
     "Multi-head self-attention that passes on its scores before the softmax (LaViT poster)."
     compares = True      # it computes its scores from the tokens
@@ -141,6 +146,7 @@ def _score_shape(scores):
     if isinstance(scores, Tensor): return tuple(scores.shape)
     return *scores.q.shape[:3],scores.k.shape[2]
 
+@checked
 class LessAttention(nn.Module):
     "Read the values by transformed scores of an earlier layer (LaViT poster, less attention)."
     compares = False              # it transforms the scores that it is given
@@ -242,6 +248,7 @@ class LessAttention(nn.Module):
         return new
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #a6249a6b
+@checked
 def diagonality_loss(
     scores:Tensor,    # Scores of a layer before the softmax, `(b, heads, n, n)`
     form:str='hinge', # 'hinge', bounded, on softmax rows; 'printed', the poster's, on raw scores
@@ -259,6 +266,7 @@ def diagonality_loss(
     return unequal.mean() + F.relu(others/max(1, n-1) - diagonal).mean()
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #217dbb52
+@checked
 def scored_layers(
     model:nn.Module, # Any network
 )->dict:             # From the name of a layer in the network to the layer
@@ -266,6 +274,7 @@ def scored_layers(
     return {name: part for name,part in model.named_modules() if hasattr(part, 'compares')}
 
 @contextmanager
+@checked
 def collect_scores(
     model:nn.Module, # Any network with such layers
 ):                   # For `with`: from a layer's name to its last scores, `(b, heads, n, n)`
@@ -284,6 +293,7 @@ def collect_scores(
         for handle in handles: handle.remove()
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #5c83b7c0
+@checked
 def map_similarity(
     scores:list[Tensor], # Of layers with equally many tokens, `(b, heads, n, n)` or `(b, 1, n, n)`
 )->Tensor:               # `(layers, layers)`, ones on the diagonal

@@ -19,11 +19,13 @@ from timm.models.deit import VisionTransformerDistilled
 from timm.models.pvt_v2 import Attention as ReducedAttention,PyramidVisionTransformerV2
 from timm.models.swin_transformer import SwinTransformer,WindowAttention
 from timm.models.vision_transformer import Attention as TimmAttention,VisionTransformer
+from ..arguments import checked
 from ..backbone import Backbone,Stack
 from ..attention import Attention
 from .layer import LessAttention,ScoredAttention,scored_layers
 
 # %% ../../nbs/mixers/less_attention/02_plugin.ipynb #531d5796
+@checked
 class ScoreRelay:
     "Scores on their way from a layer to a later one, beside the tokens; each thread has its own."
     def __init__(self,
@@ -49,6 +51,7 @@ class ScoreRelay:
     def __reduce__(self): return ScoreRelay,(self.recompute,)
 
 # %% ../../nbs/mixers/less_attention/02_plugin.ipynb #6525820e
+@checked
 @register_notrace_module # one node where timm traces by torch.fx
 class RelayedAttention(nn.Module):
     "Replaces an attention of a timm block; passes its scores to later layers by a ScoreRelay."
@@ -363,9 +366,10 @@ def _checkpoints(model):
     switches = 'grad_checkpointing','checkpointing'
     return any(getattr(part, name, False) for part in model.modules() for name in switches)
 
+@checked
 def with_less_attention(
     model:nn.Module,                  # timm's ViT, DeiT, PVT-v2, Swin, or our ViT; changed in place
-    keep:int|tuple[int,...],          # Leading layers of each stage to keep, `None` for all
+    keep:int|tuple|None,              # Leading layers of each stage to keep, `None` for all
     share:str='heads',                # As in LessAttention: 'heads', 'none' or 'map'
     img_size:int|tuple[int,int]=None, # Of the images, only for PVT-v2; `None`: by `pretrained_cfg`
 )->nn.Module:                         # The same model, now of its family's adapter class

@@ -15,12 +15,14 @@ from einops import rearrange
 from torch import nn,Tensor
 from torch.utils.checkpoint import checkpoint
 from timm.layers import DropPath,register_notrace_module,trunc_normal_
+from ..arguments import checked
 from ..backbone import Backbone,init_layers
 from ..block import MixerBlock,channel_ff
 from ..mixer import check_tokens,count_heads,count_tokens,resample_tokens
 from .layer import LessAttention,ScoreFactors,ScoredAttention,dense_scores
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #4c7023ee
+@checked
 class SpatialReductionAttention(nn.Module):
     "Attention whose keys and values come from a coarser grid (PVT, Wang et al. 2021, section 3.3)."
     def __init__(self,
@@ -72,6 +74,7 @@ class SpatialReductionAttention(nn.Module):
 _MERGES = {'grid': 'b heads (y p x q) (Y r X s) -> b heads (y x) (Y X) (p q r s)',
            'rows': 'b heads (i p q) (j r s) -> b heads i j (p q r s)'}
 
+@checked
 @register_notrace_module
 class ScoreDownsample(nn.Module):
     "Scores of one stage for the grid of the next (LaViT poster, residual attention downsampling)."
@@ -118,6 +121,7 @@ class ScoreDownsample(nn.Module):
         return new
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #f90568aa
+@checked
 class StageEmbed(nn.Module):
     "Begin a stage: merge 2 x 2 tokens of the stage before, if any, normalise, add positions."
     token_vectors = 'positions', # parameters that are vectors of tokens
@@ -158,6 +162,7 @@ class StageEmbed(nn.Module):
         return new
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #6866830d
+@checked
 class ScoredBlock(nn.Module):
     "A residual block around `ScoredAttention` or `LessAttention`: tokens and scores go through."
     def __init__(self,
@@ -193,6 +198,7 @@ class ScoredBlock(nn.Module):
         new.grid,new.mixer = tuple(grid),self.mixer.resized(grid)
         return new
 
+@checked
 class Stage(nn.Module):
     "One stage: begin, then blocks; scores go from block to block (LaViT poster, Figure 1)."
     def __init__(self,
@@ -241,6 +247,7 @@ class Stage(nn.Module):
         return new
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #374d343d
+@checked
 class Pyramid(nn.Module):
     "Stages with fewer and wider tokens, the later ones with less attention; for `PyramidBackbone`."
     parts = 'stages' # where its parts are, after each of which timm's tools may take features
@@ -253,7 +260,7 @@ class Pyramid(nn.Module):
         reductions:tuple[int,...], # Side of the squares that become one key; 1 for square scores
         heads:tuple[int,...]=None, # Heads of each stage; `None`: one for every 32 channels
         share:str='heads',         # How heads share maps, as in LessAttention
-        residual:str='grid',       # How scores go to the next stage: 'grid', 'rows' or `None`
+        residual:str|None='grid',  # How scores go to the next stage: 'grid', 'rows' or `None`
         drop_path:float=0,         # Stochastic depth of the last block; rises linearly from 0
     ):
         super().__init__()

@@ -9,6 +9,7 @@ __all__ = ['plot_runs']
 from pathlib import Path
 
 import matplotlib.pyplot as plt,pandas as pd
+from ..arguments import checked
 from ..learner import read_config
 from ..visualise.weights import plot_curves
 
@@ -44,6 +45,7 @@ def _one_legend(fig, names):
     key += [plt.Line2D([], [], c='0.4', ls=line, label=part) for part,line in parts.items()]
     fig.legend(handles=key, loc='outside lower center', ncols=4, frameon=False)
 
+@checked
 def plot_runs(
     runs:list,       # Folders of runs
     metric:str=None, # Column of `metrics.csv` for the second panel; `None`: the first run's monitor

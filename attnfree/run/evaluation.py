@@ -13,6 +13,7 @@ from fastai.data.core import DataLoaders
 from fastai.torch_core import default_device
 from fastcore.meta import delegates
 from torch import nn
+from ..arguments import checked
 from ..callbacks.training import write_atomically
 from ..data.datasets import data_set_for
 from ..imports import error_context
@@ -40,6 +41,7 @@ def _of_run(config, data=None, path=None, *, run=None, size=None, bs=None, worke
         dls = some.dls(task, bs=bs, size=size, workers=workers, augment=False, skip_bad=skip_bad)
     return dls,name,size
 
+@checked
 def run_dls(
     config:dict,           # Configuration of a run
     data:str=None,         # Name of a data set that serves its task; `None`: the one of the run
@@ -66,12 +68,13 @@ class EvaluationPlan(NamedTuple):
     settings:dict    # Fields of the run's recipe
 
 @delegates(run_dls)
+@checked
 def plan_evaluation(
     run:str,           # Folder of a run
     *,
     best:bool=False,   # Take the weights of the best epoch
     examples:int=None, # Evaluate up to n examples; `None`: all
-    out:str=None,      # Folder for the results; `None`: the run's
+    out:str|Path=None, # Folder for the results; `None`: the run's
     split:str='valid', # Of sequences: valid, or test where there is one
     stride:int=None,   # Of bytes: from one window to the next; `None`: side by side
     **kwargs
@@ -92,6 +95,7 @@ def plan_evaluation(
     out = Path(run if out is None else out).expanduser()
     return EvaluationPlan(model, dls, loader, conditions, out, config.get('training') or {})
 
+@checked
 def run_evaluation(
     plan:EvaluationPlan, # From plan_evaluation
 )->str:                  # What a terminal shows

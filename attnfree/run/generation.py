@@ -14,19 +14,16 @@ import torch
 from fastcore.meta import delegates
 from matplotlib.figure import Figure
 from torch import Tensor,nn
+from ..arguments import checked
 from ..data.datasets import data_set_for
 
 # %% ../../nbs/run/05_generation.ipynb #0d1b02ad
-def _check_choice(temperature, top_k, top_p):
-    "Raise `ValueError` for what values cannot be drawn by."
-    if not temperature >= 0:
-        raise ValueError(f"temperature={temperature} must be 0, for the most likely value, or "
-                         "above")
-    if top_k is not None and (not isinstance(top_k, int) or top_k < 1):
-        raise ValueError(f"top_k={top_k!r} must be a whole number from 1")
+def _check_share(top_p):
+    "Raise `ValueError` for a share that no values can be drawn by."
     if top_p is not None and not 0 < top_p <= 1:
         raise ValueError(f"top_p={top_p} must be above 0 and at most 1")
 
+@checked
 def sample(
     scores:Tensor,       # Scores of all values, `(b, vocab_size)`
     *,
@@ -36,7 +33,7 @@ def sample(
     generator:torch.Generator=None, # Of random numbers, on the scores' device; `None`: torch's own
 )->Tensor:               # A value for each row, `(b,)`
     "Draw values by their scores; raises `ValueError` for what cannot be drawn by."
-    _check_choice(temperature, top_k, top_p)
+    _check_share(top_p)
     if temperature == 0: return scores.argmax(dim=-1)
     scores,order = scores.float().sort(dim=-1, descending=True, stable=True)
     below = scores - scores[:,:1] # at most 0, so that no temperature is too low
@@ -49,6 +46,7 @@ def sample(
     return order.gather(1, torch.multinomial(shares, 1, generator=generator))[:,0]
 
 # %% ../../nbs/run/05_generation.ipynb #38a74add
+@checked
 def generate(
     model:nn.Module,     # A CausalLM in evaluation mode
     start:Tensor,        # What the texts begin with, `(b, n)`, at least one value each
@@ -66,8 +64,7 @@ def generate(
         raise ValueError(f"start has shape {tuple(start.shape)} and dtype {start.dtype}: give "
                          "whole numbers of int64, (b, n), at least one text and one number for "
                          "each")
-    if tokens < 0: raise ValueError(f"tokens={tokens} must not be negative")
-    _check_choice(temperature, top_k, top_p)
+    _check_share(top_p)
     return _values(model, start, tokens, seed, temperature=temperature, top_k=top_k, top_p=top_p)
 
 @torch.no_grad()
@@ -95,6 +92,7 @@ def _values(model, start, tokens, seed, **choice):
 
 # %% ../../nbs/run/05_generation.ipynb #47cd7541
 @delegates(generate)
+@checked
 def complete_images(
     model:nn.Module,     # A CausalLM for images of this size
     images:Tensor,       # Whole numbers that the model knows, `(b, h, w)` or `(b, h, w, c)`
@@ -120,6 +118,7 @@ def _drawable(image, levels):
     if image.shape[-1] == 1: image = image.squeeze(-1)
     return image.cpu().numpy()/(levels-1)
 
+@checked
 def plot_completions(
     images:Tensor,    # The images as they were, `(b, h, w, c)`, or `(b, h, w)`
     completed:list,   # One or more tensors of the same shape, from complete_images
@@ -143,6 +142,7 @@ def plot_completions(
 
 # %% ../../nbs/run/05_generation.ipynb #1454b10f
 @delegates(generate)
+@checked
 def print_continuation(
     model:nn.Module, # A CausalLM for bytes, in evaluation mode
     prompt:str,      # What the text begins with
@@ -165,6 +165,7 @@ def print_continuation(
     sys.stdout.write(decoder.decode(b'', True) + '\n')
 
 @delegates(generate)
+@checked
 def complete_run(
     run:str,         # Folder of a run, where the picture goes
     model:nn.Module, # Its network
@@ -180,7 +181,6 @@ def complete_run(
     if 'data' not in source:
         raise ValueError(f"run={str(run)!r} does not say what it was trained on, so there are no "
                          "images to complete: use complete_images(model, images)")
-    if images < 1: raise ValueError(f"images={images} must be at least 1")
     data_set,task = data_set_for(source['data'], config['task'])
     held_out = data_set.read(task, path or source.get('path')).parts[1]
     chosen = torch.from_numpy(held_out[:images].astype('int64'))

@@ -9,6 +9,7 @@ __all__ = ['save_for_hub']
 from pathlib import Path
 
 from timm.models import save_for_hf
+from ..arguments import checked
 from ..learner import load
 from ..tasks import task_named
 
@@ -21,6 +22,7 @@ def _preparation(data):
                 std=tuple(data['std']), crop_pct=data.get('crop_pct', 1.), crop_mode='center',
                 interpolation='bicubic')
 
+@checked
 def save_for_hub(
     run:str|Path,    # Folder of a run on images with classes
     folder:str|Path, # Folder to write to, new or empty

@@ -16,6 +16,7 @@ from fastai.data.core import DataLoaders
 from fastai.learner import mk_metric
 from fastai.torch_core import no_random,set_seed,to_cpu,to_detach
 from torch import nn
+from ..arguments import checked
 from ..checkpoint import CHECKPOINTS,higher_is_better
 from ..data.datasets import create_dls,data_set_for
 from ..data.images import data_config
@@ -87,6 +88,7 @@ def _new_settings(recipe, data, task, given, start):
     if start is not None: given = _with_network(start, given)
     return settings_of(recipe or default_recipe(data or 'digits', task), **given)
 
+@checked
 def requested_settings(
     fields:list[str]=None, # Settings as the command takes them, `field=value`
     *,
@@ -106,6 +108,7 @@ def requested_settings(
     return _begun_settings(run, recipe, given | named)
 
 # %% ../../nbs/run/00_plan.ipynb #833b87ce
+@checked
 @dataclass(frozen=True)
 class Plan:
     "All that a training is going to be."
@@ -113,7 +116,7 @@ class Plan:
     dls:DataLoaders    # The data, for the task `dls.task`
     data:dict          # What the run keeps of them
     arguments:dict     # Of the network, for the task's `build`
-    run:Path           # Folder of the run; `None`: the next free number under `runs/`
+    run:Path|None      # Folder of the run; `None`: the next free number under `runs/`
     source:dict        # By what the data are found again: `data`, `path`, `start`, `imports`
     resume:bool=False  # Go on from the checkpoint in the folder
     every:int=0        # Save every n steps too; 0: only after each epoch
@@ -128,6 +131,7 @@ class Plan:
     def has_checkpoint(self):
         return self.resume and any((self.run/name).exists() for name in CHECKPOINTS)
 
+@checked
 def make_plan(
     settings:dict,     # Every field of the recipe
     dls:DataLoaders,   # The data, for the task `dls.task`
@@ -145,7 +149,6 @@ def make_plan(
     recipe_schedule(dls, settings) # a warm-up longer than the run stops here
     if {*(log or '').split(',')} - {'', 'tensorboard', 'wandb'}:
         raise ValueError(f"log={log!r} must be tensorboard or wandb, or both with a comma")
-    if every < 0: raise ValueError(f"every={every} must not be negative")
     with error_context(f"task={task.name!r}: no example can be made of data={settings['data']!r}"):
         data = dls.source.about(dls) if hasattr(dls, 'source') else data_config(dls)
     with error_context(f"task={task.name!r}: its network cannot be planned"):
@@ -170,6 +173,7 @@ def _create_dls(settings, task, path, workers, skip_bad, tokenizer):
     dls.train.limit,dls.valid.limit = settings['train_examples'],settings['valid_examples']
     return dls
 
+@checked
 def plan_training(
     settings:dict,       # Every field, from requested_settings or a recipe
     source:dict={},      # `path`, where the data are; `start`, a run to begin with; `imports`
@@ -250,6 +254,7 @@ def _try(plan, net):
                 metric.reset()
                 metric.accumulate(learner)
 
+@checked
 def check_plan(
     plan:Plan,   # The training to check
 )->nn.Module:    # The network with its initial weights

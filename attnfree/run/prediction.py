@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt,torch
 from fastai.torch_core import default_device
 from matplotlib.colors import LinearSegmentedColormap
 from torch import Tensor,nn
+from ..arguments import checked
 from ..data.images import image_tensor,open_image
 from ..evaluation import _short,evaluating
 from ..imports import error_context
@@ -19,6 +20,7 @@ from ..learner import load
 from ..tasks import task_named
 
 # %% ../../nbs/run/03_prediction.ipynb #de99f1ce
+@checked
 def score_influence(
     model:nn.Module, # A network; where its `stem` has a `grid`, patch by patch, else pixel by pixel
     x:Tensor,        # One image, prepared as for the network, `(1, c, height, width)`
@@ -65,6 +67,7 @@ def _draw_scores(ax, scores, name, unit):
     else: ax.margins(x=0.35)
     ax.set_xlabel(unit)
 
+@checked
 def plot_prediction(
     image,                  # A file, an array or a PIL image
     influence:Tensor,       # From score_influence, `(h, w)`
@@ -79,7 +82,6 @@ def plot_prediction(
     name,image = next(iter(scores)) if name is None else name,open_image(image)
     if name not in scores:
         raise ValueError(f"name={name!r} is not one of the classes {', '.join(scores)}")
-    if top < 1: raise ValueError(f"top={top} must be at least 1")
     height = min(max(2.4, 0.7 + 3.4*image.height/image.width), 7)
     fig,(bare,laid,bars) = plt.subplots(1, 3, figsize=(11, height), width_ratios=[1, 1, 0.8],
                                         layout='constrained')
@@ -149,6 +151,7 @@ def _predict(image, file, model, config, task, top):
              for prediction in predictions[:top]]
     return '\n'.join([image, *lines, f"    drawn in {file}"])
 
+@checked
 def predict_images(
     run:str,          # Folder of a run
     images:list[str], # Image files
@@ -158,7 +161,6 @@ def predict_images(
     best:bool=False,  # Take the weights of the best epoch, not of the last
 ):                    # Yields what a terminal shows of each image, once its picture is drawn
     "Predict the classes of images; raises `ValueError` for what is no image, or no run on images."
-    if top < 1: raise ValueError(f"top={top} must be at least 1")
     _check_images(images)
     model,config,task = _load_for_images(run, best)
     files = _picture_files(images, Path(run)/'predictions' if out is None else out)

@@ -17,6 +17,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 import attnfree
+from ..arguments import checked
 from ..callbacks.training import write_atomically
 from ..checkpoint import load_tensors,save_tensors
 from ..cost.count import machine_name
@@ -31,6 +32,7 @@ def _without_seed(settings):
     "The settings that a row names, as a text; its seed has a column."
     return settings_text({name: value for name,value in settings.items() if name != 'seed'})
 
+@checked
 def sweep_row(
     run:str|Path, # Folder of a finished run
     case:str,     # Settings that it does not share with other runs
@@ -58,6 +60,7 @@ def sweep_row(
                       date=date.fromtimestamp(file.stat().st_mtime).isoformat(),
                       machine=machine_name())
 
+@checked
 def aggregate_seeds(
     table:pd.DataFrame, # Rows as sweep_row makes them
     metric:str,         # Name of a column
@@ -105,6 +108,7 @@ def _draw_rows(ax, table, means, metric):
     ax.set_ylim(len(means) - 0.4, -0.6)
     ax.set_xlabel(metric.replace('_', ' '))
 
+@checked
 def plot_sweep(
     table:pd.DataFrame, # Rows as sweep_row makes them
     metric:str,         # Name of a column, such as 'bits_per_dim' or 'accuracy'
@@ -141,6 +145,7 @@ def _check_seeds(seeds):
         raise ValueError(f"seeds={seeds!r} must be a list of whole numbers, such as [42, 43, 44]")
     if len({*seeds}) < len(seeds): raise ValueError(f"seeds={seeds} names a seed twice")
 
+@checked
 def plan_sweep(
     cases:list[str],   # Each a setting, `field=value`, or several with blanks between them
     seeds:list[int],   # Each case is trained with each of them
@@ -213,6 +218,7 @@ def _plan_group(name, group, folder):
     except (ValueError, FileNotFoundError) as error:
         raise ValueError(f"[{name}] {error}") from error
 
+@checked
 def read_sweep(
     file:str|Path,         # A TOML file of groups
     groups:list[str]=None, # Names of those to read; `None`: all
@@ -239,6 +245,7 @@ def read_sweep(
     return Sweep({name: run for _,name,run in turns}, others)
 
 # %% ../../nbs/run/06_sweep.ipynb #20325a1c
+@checked
 def read_rows(
     file:str|Path,  # A table of rows
 )->pd.DataFrame:    # The rows; none where there is no such file
@@ -263,6 +270,7 @@ def _difference(row, run):
     if run.version not in (None, row.version):
         return f"was trained by attnfree {row.version}, and its group is for {run.version}"
 
+@checked
 def trained_runs(
     plan:dict[str,SweepRun], # From plan_sweep or read_sweep
 )->set[str]:                 # Names of the runs whose rows are there
@@ -281,6 +289,7 @@ def trained_runs(
         done.add(name)
     return done
 
+@checked
 def keep_row(
     plan:dict[str,SweepRun], # From plan_sweep or read_sweep
     name:str,                # Of a run that has finished
@@ -299,6 +308,7 @@ def keep_row(
     write_atomically(run.rows, table.to_csv(index=False, float_format='%.8g').encode())
     return table
 
+@checked
 def keep_weights(
     run:str|Path,    # Folder of a finished run
     folder:str|Path, # Where its configuration and weights go, as float16

@@ -19,6 +19,7 @@ from fastai.data.core import DataLoaders
 from filelock import FileLock,Timeout
 from fastai.torch_core import set_seed
 from torch import nn
+from ..arguments import checked
 from ..callbacks.training import evaluated_model,RunLog
 from ..checkpoint import Checkpoint,TrainingStopped
 from ..imports import first_line,line_of
@@ -31,6 +32,7 @@ from ..tasks import task_of
 from ..visualise.weights import plot_curves
 
 # %% ../../nbs/run/01_training.ipynb #b0936109
+@checked
 def draw_run(
     run:str|Path,    # Run folder with a `metrics.csv`
     model:nn.Module, # The trained network
@@ -98,6 +100,7 @@ def _try_drawing(run, net, dls):
               f"({line_of(error)}); attnfree_train --resume --out {run} tries them again")
 
 @contextmanager
+@checked
 def only_training(
     run:str|Path, # Run folder
 ):
@@ -121,9 +124,10 @@ def only_training(
                 with suppress(OSError): file.unlink()
         lock.release()
 
+@checked
 def run_plan(
     plan:Plan,       # With a folder
-    net:nn.Module,   # From check_plan
+    net:nn.Module|None, # From check_plan
     draw:bool=True,  # Draw what was learned, at the end
 )->pd.DataFrame:     # The metrics, a row for each epoch; `None` in all processes but the first
     "Train, and fill the run folder; raises `ValueError` if another process is at it."
@@ -137,6 +141,7 @@ def run_plan(
         if draw: _try_drawing(run, net, plan.dls)
         return pd.read_csv(run/'metrics.csv')
 
+@checked
 def train(
     recipe:str|dict,     # Name of a recipe, or its fields
     dls:DataLoaders,     # Data for `dls.task`, in batches of the recipe's `bs // accumulate`
@@ -213,6 +218,7 @@ def _report(plan, metrics):
     drawn = f"what was learned is drawn in {files[0]}" if files else "attnfree_plot draws it"
     _say(f"\nThe run is in {plan.run}; {drawn}")
 
+@checked
 def run_and_report(
     plan:Plan,         # From plan_training
     out:str|Path=None, # Folder for a new run; `None`: the next free number under `runs/`
@@ -224,6 +230,7 @@ def run_and_report(
     metrics = run_plan(plan, net, draw)
     if metrics is not None: _report(plan, metrics)
 
+@checked
 def report_loader(
     plan:Plan, # From plan_training
 ):
@@ -243,6 +250,7 @@ def _resume_command(folder, imports, skip_bad, **options):
     return ' '.join(words)
 
 @contextmanager
+@checked
 def exit_messages(
     *,
     workers:int=0,          # Processes that load data

@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from filelock import FileLock,Timeout
+from ..arguments import checked
 from ..callbacks.training import write_atomically
 from ..learner import LOCK_FILES,full_settings,read_config
 from .sweep import keep_row,read_rows,SweepRun,trained_runs
@@ -158,6 +159,7 @@ def _signal(out, number):
             found += 1
     return found
 
+@checked
 def pause_sweep(
     out:str|Path,    # Folder of a sweep that is at work
     go_on:bool=False # Go on after a pause
@@ -182,6 +184,7 @@ def _is_running(out, name):
     "Whether a process holds the lock of a run."
     return _is_held(_lock(out, name))
 
+@checked
 def sweep_status(
     plan:dict[str,SweepRun], # From read_sweep or plan_sweep
     out:str|Path,            # Folder with the runs
@@ -216,6 +219,7 @@ def _say_status(plan, out, processes):
           f"{counts.begun} begun, {counts.left} left{to_go}", flush=True)
 
 # %% ../../nbs/run/07_workers.ipynb #dfb496fb
+@checked
 def share_of(
     plan:dict[str,SweepRun], # From read_sweep or plan_sweep
     share:str=None,          # '2/3': the second of three machines; `None`: all
@@ -243,6 +247,7 @@ def _exit_on_sigterm():
     def leave(number, frame): raise SystemExit(128 + number)
     return signal.signal(signal.SIGTERM, leave)
 
+@checked
 def run_sweep(
     plan:dict[str,SweepRun], # From read_sweep or plan_sweep
     out:str|Path,            # Folder for the runs
@@ -254,7 +259,6 @@ def run_sweep(
 )->dict[str,str]:            # Names of the runs that failed, and why
     "Train what is not trained yet, those that are begun first; each leaves its row."
     out,failed = Path(out).expanduser(),{}
-    if processes < 1: raise ValueError(f"processes={processes} must be at least 1")
     path = options.get('path')
     path = str(Path(path).expanduser().resolve()) if path else None
     with _only_sweep(out):

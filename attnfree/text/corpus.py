@@ -12,9 +12,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from ..arguments import checked
 from .tokens import ByteTokenizer,CLS,MASK,SEP,SPECIAL,_write
 
 # %% ../../nbs/text/01_corpus.ipynb #42d02c23
+@checked
 def text_files(
     path:str|Path=None, # A file or a folder; `None`: the source of Python's standard library
 )->dict[str,Path]:      # Files by their names within the folder, empty ones left out
@@ -39,6 +41,7 @@ def text_files(
                          "name a file with text in it, or a folder of such files")
     return files
 
+@checked
 def hold_out(
     files:dict[str,Path], # Files by name
     share:float=0.05,     # Part of them to hold out
@@ -55,6 +58,7 @@ def hold_out(
 # %% ../../nbs/text/01_corpus.ipynb #c593f97d
 PACKED = 200 # times its size a packed file may have; texts have up to some 20
 
+@checked
 def read_blocks(
     file:Path,       # Any file; `.xz` is unpacked
     size:int=1<<20,  # Bytes to read at once
@@ -79,6 +83,7 @@ def read_blocks(
             raise ValueError(f"{str(file)!r} is damaged ({e}): fetch it again") from e
     if rest: yield rest
 
+@checked
 class Texts:
     "The text of some files, block by block; it can be iterated over any number of times."
     def __init__(self,
@@ -100,6 +105,7 @@ class Texts:
                              "or use ByteTokenizer(), which takes any bytes") from e
 
 # %% ../../nbs/text/01_corpus.ipynb #07b4e882
+@checked
 class Corpus:
     "The tokens of some files, read from the disk when they are used."
     def __init__(self,
@@ -157,6 +163,7 @@ def _corpus_key(files, tokenizer):
         about.append((name, str(file.resolve()), stat.st_size, stat.st_mtime_ns))
     return md5(json.dumps([tokenizer.text(), about]).encode()).hexdigest()
 
+@checked
 def token_corpus(
     files:dict[str,Path], # Files by name
     tokenizer,            # ByteTokenizer or PieceTokenizer
@@ -174,6 +181,7 @@ def token_corpus(
     return Corpus(target)
 
 # %% ../../nbs/text/01_corpus.ipynb #b00bde6f
+@checked
 class TextWindows:
     "Successive stretches of a corpus, each read when it is indexed."
     def __init__(self,
@@ -200,6 +208,7 @@ class TextWindows:
         return self.corpus.tokens[begin:min(begin + self.length, self.starts[text+1])]
 
 # %% ../../nbs/text/01_corpus.ipynb #7b6fdbc2
+@checked
 def masked_example(
     tokens:np.ndarray,             # Neighbouring tokens of a text, at least 2 and at most n − 3
     n:int,                         # Tokens of the example

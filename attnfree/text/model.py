@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from timm.layers import register_notrace_module,trunc_normal_
 from torch import nn,Tensor
+from ..arguments import checked
 from ..backbone import Backbone,Readout,init_linear
 from ..mixer import count_tokens,readable
 from ..packing import Texts
@@ -40,6 +41,7 @@ def _check_positions(at, x):
         raise ValueError(f"at must hold positions as int64, `({len(x)}, k)`, not {at!r}")
     _in_range('at', at, x.shape[1], 'name positions of the text')
 
+@checked
 @register_notrace_module # one node where timm traces by torch.fx
 class TokenEmbedding(nn.Module):
     "Vectors of each token, its segment and optionally its position, added (Devlin et al. 2019)."
@@ -55,7 +57,6 @@ class TokenEmbedding(nn.Module):
     ):
         super().__init__()
         count_tokens((n,))
-        if vocab_size < 1: raise ValueError(f"vocab_size={vocab_size} must be at least 1")
         self.dim,self.grid,self.prefix = dim,(n,),0
         self.words = nn.Embedding(vocab_size, dim)
         self.segments = nn.Embedding(segments, dim) if segments else None
@@ -102,6 +103,7 @@ class TokenEmbedding(nn.Module):
         return new
 
 # %% ../../nbs/text/03_model.ipynb #f0a907de
+@checked
 class TextModel(Backbone):
     "Stem, body and readout for text in place of images."
     def __init__(self,
@@ -157,6 +159,7 @@ class TextModel(Backbone):
         super().reset_classifier(num_classes, global_pool)
 
 # %% ../../nbs/text/03_model.ipynb #04ba2454
+@checked
 class VocabularyReadout(nn.Module):
     "Scores over the vocabulary: products with the vectors of its entries, plus a bias."
     token_vectors = 'weight', # parameters that are vectors of tokens, or `None`
@@ -178,6 +181,7 @@ class VocabularyReadout(nn.Module):
         "Compare every token with every entry of the vocabulary."
         return F.linear(x, words if self.weight is None else self.weight, self.bias)
 
+@checked
 class LanguageModel(TextModel):
     "A model that scores the whole vocabulary at every position."
     def __init__(self,
@@ -226,6 +230,7 @@ class TextState(NamedTuple):
     seen:Tensor  # How many, `(b,)`
     blocks:tuple # The state of each block of the body
 
+@checked
 class CausalLM(LanguageModel):
     "Predicts the next token: a decoder around any causal mixer (Zhai et al. 2021, section 5)."
     def __init__(self,
@@ -306,6 +311,7 @@ class CausalLM(LanguageModel):
         return super().no_weight_decay() | {f'stem.{name}.weight' for name in tables}
 
 # %% ../../nbs/text/03_model.ipynb #b3125b08
+@checked
 class TextClassifier(TextModel):
     "A class for a text or a pair of texts, from its first token."
     def __init__(self,
@@ -320,6 +326,7 @@ class TextClassifier(TextModel):
         readout = Readout(body.dim, num_classes, 'cls', prefix=1, drop=drop)
         super().__init__(stem, body, readout, mask_padding=mask_padding)
 
+@checked
 class SpanReadout(nn.Module):
     "Two scores for each token: for the beginning and the end of an answer."
     num_classes = 2
@@ -338,6 +345,7 @@ class SpanReadout(nn.Module):
         "Score every token."
         return self.drop(x) if pre_logits else self.head(self.drop(x))
 
+@checked
 class AnswerSpan(TextModel):
     "Where in a text an answer begins and ends."
     def __init__(self,
@@ -363,6 +371,7 @@ class AnswerSpan(TextModel):
         tokens = texts.unpack(torch.ones_like(scores[...,:1]))
         return texts.unpack(scores).masked_fill(tokens == 0, -torch.inf)
 
+@checked
 def fine_tune(
     model:TextModel,   # A pre-trained model; the new one shares its stem and body
     task:str,          # 'classes' or 'span'
@@ -377,6 +386,7 @@ def fine_tune(
     return build(model.stem, model.body, drop=drop, mask_padding=model.mask_padding)
 
 # %% ../../nbs/text/03_model.ipynb #84e8ccb8
+@checked
 def token_loss(
     scores:Tensor, # Scores over the vocabulary for each position, `(b, k, vocab_size)`
     labels:Tensor, # The true tokens, -100 where nothing is predicted, `(b, k)`
@@ -384,6 +394,7 @@ def token_loss(
     "Cross-entropy of a language model."
     return F.cross_entropy(scores.flatten(0, 1).float(), labels.flatten(), ignore_index=-100)
 
+@checked
 def span_loss(
     scores:Tensor, # Scores for beginning and end, `(b, n, 2)`
     first:Tensor,  # Token where the answer begins, `(b,)`

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer,decoders,models,normalizers,pre_tokenizers,trainers
+from ..arguments import checked
 
 # %% ../../nbs/text/00_tokens.ipynb #266fa61a
 # A token's index is its id, in every tokenizer
@@ -87,6 +88,7 @@ class ByteTokenizer:
         _write(file, self.text())
 
 # %% ../../nbs/text/00_tokens.ipynb #6bf701fa
+@checked
 class PieceTokenizer:
     "Pieces of words by the `tokenizers` library."
     def __init__(self,
@@ -178,6 +180,7 @@ def _learn_vocabulary(texts, special, size):
     tokenizer.train_from_iterator(iter(texts), trainer)
     return tokenizer.get_vocab()
 
+@checked
 def train_pieces(
     texts,         # Texts that can be iterated over twice, such as a list; no generator
     size:int=4096, # Tokens requested; a small text may give fewer
@@ -193,6 +196,7 @@ def train_pieces(
                          f"so at least {len(first)} tokens are needed")
     return PieceTokenizer(_piece_tokenizer(vocab=_learn_vocabulary(texts, first, size)))
 
+@checked
 def load_tokenizer(
     file:str|Path, # What `save` of a tokenizer wrote
 )->ByteTokenizer|PieceTokenizer: # The tokenizer
@@ -208,6 +212,7 @@ def load_tokenizer(
         raise ValueError(f"{str(file)!r} is not the file of a tokenizer: {e}") from e
 
 # %% ../../nbs/text/00_tokens.ipynb #6f12a17a
+@checked
 def check_vocab(
     tokenizer,      # ByteTokenizer or PieceTokenizer
     vocab_size:int, # Size of the model's vocabulary

@@ -16,6 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from torch import nn,Tensor
+from ..arguments import checked
 from ..mixer import count_tokens
 from .weights import (SpatialWeights,_Axis,_check_image,_checked,_choose,_ends,
                                         _finish,_floats,_frame,_given,_inputs,_layers,_layout,
@@ -60,11 +61,12 @@ def _kernel_sheet(values, heads, titles, colours):
     names = [[f'head {i}' for i in heads]]
     return _sheet(panels, titles, names, (w, h+.5), across, down, indent=42)
 
+@checked
 def plot_kernels(
     weights,               # A model, or SpatialWeights by offset
     *,
-    layers:list[int]=None, # Layers, a row each, in 1d a panel; `None`: all, or 12 evenly spread
-    heads:list[int]=None,  # Heads, a column each, in 1d a row; `None`: all, or 12 evenly spread
+    layers:int|list=None,  # Layers, a row each, in 1d a panel; `None`: all, or 12 evenly spread
+    heads:int|list=None,   # Heads, a column each, in 1d a row; `None`: all, or 12 evenly spread
     limit:float=None,      # Upper end of the colours; `None`: the largest absolute value
 ):                         # The matplotlib figure
     "Weights by offset from the framed position, as in Figures 1 and 5 to 8 of the AFT paper."
@@ -96,6 +98,7 @@ def _by_offset(weights, grid):
     return (total/index.bincount()).unflatten(1, sizes)
 
 @torch.no_grad()
+@checked
 def relative_attention(
     model:nn.Module, # A network, a stack of blocks, a block or a mixer, with `attention_weights`
     images:Tensor,   # What it takes: images, or tokens `(b, n, d)` where it has no stem
@@ -150,10 +153,11 @@ def _matrix_sheet(values, titles, weights, limit=None):
     heading = 'What each token (row) reads of each (column)'
     return _finish(fig, shown, colours, heading, weights.label)
 
+@checked
 def plot_bias_matrices(
     weights,               # A model, or SpatialWeights by pair
     *,
-    layers:list[int]=None, # Which layers, a panel each; `None`: all, or 12 evenly spread
+    layers:int|list=None,  # Which layers, a panel each; `None`: all, or 12 evenly spread
     head:int=0,            # Which head
     limit:float=None,      # Upper end of the colours; `None`: the largest absolute value
 ):                         # The matplotlib figure
@@ -165,10 +169,11 @@ def plot_bias_matrices(
     return _matrix_sheet(weights.values[layers,head], titles, weights, limit)
 
 # %% ../../nbs/visualise/01_aft.ipynb #a794ccab
+@checked
 @dataclass(eq=False)
 class KeyMaps:
     "The keys of every layer and head at every position of the grid, before exp."
-    values:np.ndarray     # `(layers, b, heads, h*w)`, without the prefix
+    values:np.ndarray|Tensor|list     # `(layers, b, heads, h*w)`, without the prefix
     grid:tuple[int,int]   # Token grid, `(h, w)`
     layers:list[int]=None # Which layers these are; `None`: all of a network
     drawn_by = 'plot_keys'
@@ -179,11 +184,12 @@ class KeyMaps:
         self.values = _checked(_floats(self.values), self.grid, 0, *axes)
 
 @torch.no_grad()
+@checked
 def key_maps(
     model:nn.Module,       # A network, a stack of blocks, a block or a mixer, with `keys`
     images:Tensor,         # What it takes: images, or tokens `(b, n, d)` where it has no stem
     *,
-    layers:list[int]=None, # Which layers; `None`: all, or 12 evenly spread
+    layers:int|list=None,  # Which layers; `None`: all, or 12 evenly spread
 )->KeyMaps:                # With channels in place of heads, but for AFT-conv
     "The keys of every layer and head at every position of the grid, in eval mode."
     _offering(model, 'keys(x)')
@@ -223,13 +229,14 @@ def _key_sheet(values, picture, names, titles, grid, limit):
     return _finish(fig, values, colours, 'Which places each head holds important',
                    'key − its mean over the places')
 
+@checked
 def plot_keys(
     maps,                  # A model, or KeyMaps
     images:Tensor,         # Images, `(b, 1 or 3, height, width)`
     *,
     image:int=0,           # Which of the images
-    layers:list[int]=None, # Which layers, a row each; `None`: all, or 12 evenly spread
-    heads:list[int]=None,  # Which heads, a column each; `None`: all, or 12 evenly spread
+    layers:int|list=None,  # Which layers, a row each; `None`: all, or 12 evenly spread
+    heads:int|list=None,   # Which heads, a column each; `None`: all, or 12 evenly spread
     limit:float=None,      # Upper end of the colours; `None`: the largest absolute value
 ):                         # The matplotlib figure
     "Keys of one image as maps beside it, layer by layer, as in Figures 9 to 12 of the AFT paper."

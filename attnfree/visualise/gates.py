@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from torch import nn,Tensor
+from ..arguments import checked
 from .weights import SpatialWeights,_axes,_choose,_scale,_weights
 from .aft import _matrix_sheet,_offsets
 
@@ -28,10 +29,11 @@ def _draw_row(ax, values, first, middle):
     ax.spines[['top', 'right']].set_visible(False)
 
 @plt.rc_context({'font.size': 8})
+@checked
 def plot_weight_rows(
     weights,                # A model for texts, or SpatialWeights by pair on a sequence
     *,
-    layers:list[int]=None,  # Which layers, a panel each; `None`: all, or 12 evenly spread
+    layers:int|list=None,   # Which layers, a panel each; `None`: all, or 12 evenly spread
     head:int=0,             # Which head
     token:int=None,         # Which token reads; `None`: the middle one, n//2
     by:str='offset',        # What the axis counts: 'offset' from that token, or 'position'
@@ -80,10 +82,11 @@ def toeplitz_share(
     return np.apply_along_axis(share, 2, values.reshape(*values.shape[:2], -1))
 
 # %% ../../nbs/visualise/02_gates.ipynb #3be6996b
+@checked
 def plot_gates(
     weights,               # A model, or SpatialWeights by pair
     *,
-    layers:list[int]=None, # Which layers, a panel each; `None`: all, or 12 evenly spread
+    layers:int|list=None,  # Which layers, a panel each; `None`: all, or 12 evenly spread
     head:int=0,            # Which head
     limit:float=None,      # Upper end of the colours; `None`: n/2 weights of a layer may be beyond
 ):                         # The matplotlib figure
@@ -99,9 +102,10 @@ def plot_gates(
 
 # %% ../../nbs/visualise/02_gates.ipynb #e13972f7
 @torch.no_grad()
+@checked
 def tiny_attention_maps(
     model:nn.Module, # A network with attention in it, such as `mlm_amlp_mini_128`
-    *inputs:Tensor,  # What the model takes for a single text or image, such as ids, `(1, n)`
+    *inputs,         # What the model takes for a single text or image, such as ids, `(1, n)`
 )->SpatialWeights:   # Shares by pair; row t is what token t reads, and sums to one
     "What every tiny attention of `model` reads at one text, in eval mode and in their order."
     model,maps = deepcopy(model).eval(),[]
@@ -145,11 +149,12 @@ def _write_tokens(axis, tokens, special):
         text.set_color('0.5' if word in special else 'k')
 
 @plt.rc_context({'font.size': 8})
+@checked
 def plot_pair_attention(
     maps,                   # What tiny_attention_maps returned, or SpatialWeights by pair
     tokens:list[str],       # The n words, `[CLS]` and `[SEP]` among them
     *,
-    layers:list[int]=None,  # Over which layers the largest is taken; `None`: the first half
+    layers:int|list=None,   # Over which layers the largest is taken; `None`: the first half
     across:bool=False,      # Only what the first sentence (rows) reads of the second (columns)
     separator:str='[SEP]',  # The word at the end of a sentence
     limit:float=None,       # Upper end of the colours; `None`: the largest share that is drawn

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from matplotlib.patheffects import withStroke
 from torch import nn,Tensor
+from ..arguments import checked
 from ..less_attention.layer import (collect_scores,dense_scores,map_similarity,
                                            scored_layers)
 from ..mixer import count_tokens
@@ -81,9 +82,10 @@ def _pass_scores(model, images, layers, stored):
         for handle in handles: handle.remove()
     return {name: got[layer] if stored else made[name] for name,(layer,_) in layers.items()}
 
+@checked
 def attention_maps(
     model:nn.Module,      # A network with layers of ScoredAttention or LessAttention
-    images:Tensor,        # What the model takes
+    images:Tensor|None,   # What the model takes
     stored:bool=False,    # The maps that reusing layers got, in place of those that all layers made
 )->dict[str,LayerValues]: # By layer, as in 'stage 2, layer 0, VA': `(b, heads, n, n)`, on the CPU
     "The attention maps of all layers, in eval mode: row t is what token t reads, and sums to one."
@@ -223,9 +225,10 @@ def _draw_shares(axes, layers, tokens, limit):
     return drawn,bool(limit and limit < largest)
 
 @plt.rc_context({'font.size': 8})
+@checked
 def plot_token_attention(
     maps,             # A model; or what attention_maps returned
-    images:Tensor,    # Images, `(b, 1 or 3, height, width)`
+    images:Tensor|np.ndarray, # Images, `(b, 1 or 3, height, width)`
     *,
     token:int=None,   # Query token, an index in the first layer; `None`: the middle
     image:int=0,      # Which of the images
@@ -269,6 +272,7 @@ def _draw_transformed(fig, axes, got, made):
     _bar(fig, drawn, axes[2], 'difference × tokens', signed=True)
 
 @plt.rc_context({'font.size': 8})
+@checked
 def plot_transformed(
     maps,                  # A model; or what attention_maps returned
     images:Tensor=None,    # With a model: what it takes
@@ -298,6 +302,7 @@ def _diagonal(maps):
     "How much tokens read themselves, times the number of tokens, in maps `(b, heads, n, n)`."
     return (maps.diagonal(dim1=-2, dim2=-1).mean()*maps.shape[-1]).item()
 
+@checked
 def diagonal_weight(
     maps,               # A model; or what attention_maps returned
     images:Tensor=None, # With a model: what it takes
@@ -317,6 +322,7 @@ def _draw_line(ax, layers, positions, colour, label):
         ax.scatter(x, weights, s=28, c=faces, ec=colour, zorder=3)
 
 @plt.rc_context({'font.size': 8})
+@checked
 def plot_diagonal(
     models:dict,        # Name to model, or to what attention_maps returned
     images:Tensor=None, # With models: what they take
@@ -351,6 +357,7 @@ def _draw_similarity(ax, title, layers, similarity):
     return drawn
 
 @plt.rc_context({'font.size': 8})
+@checked
 def plot_similarity(
     maps,               # A model; or what attention_maps returned
     images:Tensor=None, # With a model: what it takes
@@ -370,6 +377,7 @@ def plot_similarity(
     return _finished(fig, 'How much alike the maps of two layers are')
 
 # %% ../../nbs/visualise/03_less_attention.ipynb #2fc4847d
+@checked
 def score_transforms(
     model:nn.Module,      # A network with LessAttention
 )->dict[str,LayerValues]: # Theta, then Psi, by layer: `(2, heads, n, n)`, heads 1 for shared maps
@@ -401,6 +409,7 @@ def _draw_transform(axes, layer, limit, token):
     return drawn
 
 @plt.rc_context({'font.size': 8})
+@checked
 def plot_transforms(
     weights,        # A model; or what score_transforms returned
     *,

@@ -16,6 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from torch import nn,Tensor
+from ..arguments import checked
 from ..mixer import count_tokens,influence
 
 # %% ../../nbs/visualise/00_weights.ipynb #ddf033c5
@@ -32,10 +33,11 @@ def _checked(values, grid, prefix, *axes):
                          f"grid={tuple(grid)} and prefix={prefix}")
     return values
 
+@checked
 @dataclass(eq=False)
 class SpatialWeights:
     "The weights between the tokens of every layer, and what they mean."
-    values:np.ndarray    # By pair `(layers, heads, n, n)`, by offset `(layers, heads, s, s)`
+    values:np.ndarray|Tensor|list # By pair `(layers, heads, n, n)`; offset `(layers, heads, s, s)`
     grid:tuple[int,...]  # Token grid, `(h, w)` or `(n,)`; by offset on `(n,)` values have one `s`
     prefix:int=0         # Tokens in front that have no position on the grid
     by:str='pair'        # A weight for each 'pair' of tokens, prefix first, or for each 'offset'
@@ -78,6 +80,7 @@ def _space(model):
         raise ValueError(f"model: {type(body).__name__} does not say its grid; its block does")
     return body.grid,getattr(body, 'prefix', 0)
 
+@checked
 def spatial_weights(
     model:nn.Module, # A network, a stack of blocks, a block or a mixer
 )->SpatialWeights:   # By pair or by offset, as its mixers say
@@ -88,10 +91,11 @@ def spatial_weights(
     first = mixers[0]
     return SpatialWeights(values, *_space(model), first.weights_by, first.weights_label, causal)
 
+@checked
 @dataclass(eq=False)
 class HiddenFilters:
     "What each hidden unit of every layer looks at."
-    values:np.ndarray     # `(layers, m, n)`, prefix first
+    values:np.ndarray|Tensor|list     # `(layers, m, n)`, prefix first
     grid:tuple[int,...]   # Token grid, `(h, w)` or `(n,)`
     prefix:int=0          # Tokens in front that have no position on the grid
     label:str='row of W₁' # What the numbers are, for a colour bar
@@ -102,6 +106,7 @@ class HiddenFilters:
         values = _floats(self.values)
         self.values = _checked(values, self.grid, self.prefix, 'layers', 'm', n)
 
+@checked
 def hidden_filters(
     model:nn.Module, # A network, a stack of blocks, a block or a mixer
 )->HiddenFilters:
@@ -279,11 +284,12 @@ def _token_sheet(values, names, titles, maps, heading, limit=None, tokens=None):
     return _finish(fig, values, colours, heading, maps.label)
 
 # %% ../../nbs/visualise/00_weights.ipynb #422b1331
+@checked
 def plot_spatial_weights(
     weights,               # A model, or SpatialWeights by pair
     *,
-    tokens:list[int]=None, # Which tokens, a row each; `None`: the class token and three positions
-    layers:list[int]=None, # Which layers, a column each; `None`: all, or 12 evenly spread
+    tokens:int|list=None,  # Which tokens, a row each; `None`: the class token and three positions
+    layers:int|list=None,  # Which layers, a column each; `None`: all, or 12 evenly spread
     head:int=0,            # Which head
     limit:float=None,      # Upper end of the colours; `None`: the largest absolute value
 ):                         # The matplotlib figure
@@ -300,11 +306,12 @@ def plot_spatial_weights(
                         tokens)
 
 # %% ../../nbs/visualise/00_weights.ipynb #dfa07048
+@checked
 def plot_hidden_filters(
     filters,               # A model, or HiddenFilters
     *,
-    layers:list[int]=None, # Which layers, a row each; `None`: all, or 12 evenly spread
-    units:list[int]=None,  # Which hidden units, in every layer; `None`: those with the largest norm
+    layers:int|list=None,  # Which layers, a row each; `None`: all, or 12 evenly spread
+    units:int|list=None,   # Which hidden units, in every layer; `None`: those with the largest norm
     count:int=8,           # How many, where `units` is `None`
     limit:float=None,      # Upper end of the colours; `None`: the largest absolute value
 ):                         # The matplotlib figure
@@ -352,10 +359,11 @@ def plot_reach(
     return fig
 
 # %% ../../nbs/visualise/00_weights.ipynb #00fc80e0
+@checked
 @dataclass(eq=False)
 class InfluenceMaps:
     "The influence of all input tokens on some output tokens, layer by layer, and what it is of."
-    values:np.ndarray      # `(layers, tokens, n)`, prefix first
+    values:np.ndarray|Tensor|list      # `(layers, tokens, n)`, prefix first
     grid:tuple[int,int]    # Token grid, `(h, w)`
     prefix:int=0           # Tokens in front that have no position on the grid
     tokens:list[int]=None  # The output tokens; `None`: the class token and three positions
@@ -379,12 +387,13 @@ def _inputs(model, images):
     for hook in hooks: hook.remove()
     return inputs
 
+@checked
 def influence_maps(
     model:nn.Module,       # A network, a stack of blocks, a block or a mixer
-    images:Tensor,         # What it takes: images, or tokens `(b, n, d)` where it has no stem
-    tokens:list[int]=None, # Output tokens; `None`: the class token and three positions
+    images:Tensor|None,    # What it takes: images, or tokens `(b, n, d)` where it has no stem
+    tokens:int|list=None,  # Output tokens; `None`: the class token and three positions
     *,
-    layers:list[int]=None, # Which layers; `None`: all, or 12 evenly spread
+    layers:int|list=None,  # Which layers; `None`: all, or 12 evenly spread
     cumulative:bool=False, # Up to each layer from the stem on, instead of each mixer by itself
 )->InfluenceMaps:          # The mean over the images
     "The influence of all input tokens on some output tokens, layer by layer, in eval mode."
@@ -410,12 +419,13 @@ def influence_maps(
     return InfluenceMaps(values, grid, prefix, tokens, layers, cumulative)
 
 # %% ../../nbs/visualise/00_weights.ipynb #1ec9678d
+@checked
 def plot_influence(
     maps,                  # A model, or InfluenceMaps
     images:Tensor=None,    # With a model: images, or tokens `(b, n, d)` where it has no stem
     *,
-    tokens:list[int]=None, # With a model: output tokens, a row each; `None`: as in influence_maps
-    layers:list[int]=None, # With a model: layers, a column each; `None`: all, or 12 evenly spread
+    tokens:int|list=None,  # With a model: output tokens, a row each; `None`: as in influence_maps
+    layers:int|list=None,  # With a model: layers, a column each; `None`: all, or 12 evenly spread
     cumulative:bool=False, # With a model: up to each layer, instead of each mixer by itself
     limit:float=None,      # Upper end of the colours; `None`: the largest value
 ):                         # The matplotlib figure
@@ -431,6 +441,7 @@ def plot_influence(
                         'What influences each framed token', limit, maps.tokens)
 
 # %% ../../nbs/visualise/00_weights.ipynb #dd1c66ee
+@checked
 def plot_curves(
     metrics,               # The table of a run's `metrics.csv`, or a dict: name of a run to table
     metric:str='accuracy', # Column of the second panel
