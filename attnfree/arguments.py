@@ -4,19 +4,20 @@
 
 # %% auto #0
 __all__ = ['SIMPLE', 'MANY', 'ITEMS', 'ALL', 'LIMITS', 'MASK', 'REAL', 'GRID', 'NAMED', 'ANYTHING', 'ArgumentError', 'Kind',
-           'kind_of', 'parameter_kind', 'checked']
+           'kind_of', 'parameter_kind', 'checked', 'user_path']
 
-# %% ../nbs/errors/00_arguments.ipynb #4e1dacf4
+# %% ../nbs/errors/00_arguments.ipynb #a1748fc6
 import functools,inspect,itertools,reprlib,sys,types,typing
 from collections.abc import Callable,Mapping
 from numbers import Integral,Real
+from pathlib import Path
 from typing import NamedTuple
 
-# %% ../nbs/errors/00_arguments.ipynb #1ff149c7
+# %% ../nbs/errors/00_arguments.ipynb #815fa6a5
 class ArgumentError(ValueError, TypeError):
     "What a function was given is nothing that it can take."
 
-# %% ../nbs/errors/00_arguments.ipynb #6a60fa71
+# %% ../nbs/errors/00_arguments.ipynb #94e63a7e
 class Kind(NamedTuple):
     "What values an annotation allows."
     allows:Callable  # Of a value: whether it is allowed
@@ -64,7 +65,7 @@ SIMPLE = {int: Kind(_whole, 'a whole number'), float: Kind(_number, 'a number'),
           tuple: Kind(_series, 'a tuple'), list: Kind(_series, 'a list'),
           dict: Kind(lambda v: isinstance(v, Mapping), 'a dictionary')}
 
-# %% ../nbs/errors/00_arguments.ipynb #ac53936c
+# %% ../nbs/errors/00_arguments.ipynb #9b46efef
 def _union(members):
     kinds = [kind_of(member) for member in members if member is not type(None)]
     if None in kinds: return None
@@ -111,17 +112,17 @@ def kind_of(
     return Kind(lambda v: isinstance(v, annotation) or _is(v, 'Proxy'),
                 f'{article} {annotation.__name__}')
 
-# %% ../nbs/errors/00_arguments.ipynb #c99c2b1d
+# %% ../nbs/errors/00_arguments.ipynb #6bcb0f98
 MANY,ITEMS,ALL = 2**24,10**9,2**63 - 1
 LIMITS = {
     **dict.fromkeys('dim depth heads num_heads embed_dim channels hidden rank window width bucket '
                     'hashes features reduction new_heads merged dim_out attention levels in_chans'
                     .split(), (1, MANY)),
     **dict.fromkeys('prefix num_classes classes segments short_conv reg_tokens'.split(), (0, MANY)),
-    **dict.fromkeys('batch bs size repeats threads stride longest vocab_size epochs processes top '
-                    'top_k examples images candidates count batches group rows slots queries pairs '
+    **dict.fromkeys('batch bs size stride longest vocab_size epochs top '
+                    'top_k examples candidates count batches group rows slots queries pairs '
                     'train_rows valid_rows length n b d'.split(), (1, ITEMS)),
-    **dict.fromkeys('every workers warmup tokens epoch numbers pad most room left right begin end'
+    **dict.fromkeys('every warmup epoch numbers pad most room left right begin end'
                     .split(), (0, ITEMS)),
     **dict.fromkeys('seed step position'.split(), (0, ALL)),
     **dict.fromkeys('drop drop_path drop_rate drop_path_rate proj_drop_rate attn_drop_rate cutmix '
@@ -129,9 +130,10 @@ LIMITS = {
                     .split(), (0, 1)),
     **dict.fromkeys('temperature std mixup timeout'.split(), (0, 1e6)),
     **dict.fromkeys('ratio mlp_ratio crop_pct bytes_per_token'.split(), (1e-3, 1e3)),
-    'nice': (0, 19)}
+    'repeats': (1, 10**5), 'tokens': (0, 10**7), 'images': (1, 10**5), 'threads': (1, 1024),
+    'processes': (1, 1024), 'workers': (0, 256), 'nice': (0, 19)}
 
-# %% ../nbs/errors/00_arguments.ipynb #746ad759
+# %% ../nbs/errors/00_arguments.ipynb #05d4733c
 MASK = Kind(lambda t: _tensor(t) and (_is(t, 'Proxy') or str(t.dtype) == 'torch.bool'),
             'a tensor of dtype bool')
 REAL = Kind(lambda t: _tensor(t) and (_is(t, 'Proxy') or t.dtype.is_floating_point),
@@ -160,7 +162,7 @@ def parameter_kind(
     general = tensors or typing.get_origin(annotation) is tuple
     return NAMED.get(name, kind) if general else kind
 
-# %% ../nbs/errors/00_arguments.ipynb #23ea6688
+# %% ../nbs/errors/00_arguments.ipynb #2c133a08
 def _shown(value):
     if _is(value, 'Tensor'): return f'tensor of shape {tuple(value.shape)}, {value.dtype}'
     return reprlib.repr(value)
@@ -192,7 +194,7 @@ def _in_order(function):
         if parameter.kind > parameter.VAR_POSITIONAL: return
         yield name
 
-# %% ../nbs/errors/00_arguments.ipynb #ff0784f6
+# %% ../nbs/errors/00_arguments.ipynb #64929e17
 ANYTHING = None,None
 
 def _in_graph(torch):
@@ -222,3 +224,17 @@ def checked(
     if not isinstance(thing, type): return _checked(thing, constructs=False)
     if '__init__' in vars(thing): thing.__init__ = _checked(thing.__init__, constructs=True)
     return thing
+
+# %% ../nbs/errors/00_arguments.ipynb #a331593a
+def user_path(
+    path,        # What stands for a file or folder
+    name='path', # The argument's name, for the error
+)->Path:         # The path, with the home folder in place of `~`
+    "A path as a user writes it; raises `ArgumentError` for what is none."
+    try: path = Path(path)
+    except TypeError: raise ArgumentError(f'{name}={_shown(path)} must be a path') from None
+    if '\0' in str(path): raise ArgumentError(f'{name}={str(path)!r} must be a path without zeros')
+    try: return path.expanduser()
+    except RuntimeError:
+        user = path.parts[0]
+        raise ArgumentError(f'{name}={str(path)!r}: there is no home folder {user!r}') from None

@@ -26,7 +26,7 @@ from torchvision.transforms import v2
 from torchvision.tv_tensors import Mask
 from timm.layers import to_2tuple
 from timm.models._features import FeatureGetterNet
-from .arguments import checked
+from .arguments import checked,user_path
 from .baselines import import_library
 from .less_attention.pyramid import PyramidBackbone
 from .vision import MODELS,SIZES,create_model
@@ -198,7 +198,7 @@ def _tree(path, name, split, splits, parts):
     "The folder `name`, which `path` is or holds, checked to have the `parts` of a `split`."
     if split not in splits:
         raise ValueError(f"split={split!r} must be {' or '.join(map(repr, splits))}")
-    tree = Path(path).expanduser()
+    tree = user_path(path)
     tree = tree/name if (tree/name).is_dir() else tree
     if missing := [part for part in parts if not (tree/part).exists()]:
         raise FileNotFoundError(f"path={str(path)!r} has no {' and no '.join(missing)}: name the "

@@ -9,6 +9,7 @@ __all__ = ['attnfree_eval', 'attnfree_predict', 'attnfree_plot']
 from pathlib import Path
 
 from fastcore.script import call_parse
+from .arguments import user_path
 from .train import IMPORTS,one_line_errors,option,quick_imports
 
 # %% ../nbs/commands/01_evaluate.ipynb #89b16025
@@ -77,7 +78,7 @@ def attnfree_plot(
         from attnfree.run.comparison import plot_runs
     with one_line_errors('attnfree_plot'):
         import_all(imports)
-        figure,file = plot_runs(runs, metric),Path(out).expanduser()
+        figure,file = plot_runs(runs, metric),user_path(out, 'out')
         if file.is_dir(): file = file/'curves.png'
         elif not file.suffix: file = file.with_suffix('.png')
         file.parent.mkdir(parents=True, exist_ok=True)

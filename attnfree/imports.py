@@ -12,6 +12,7 @@ from pathlib import Path
 from traceback import walk_tb
 
 import attnfree.language,attnfree.vision # they register the package's networks
+from .arguments import user_path
 from .data.datasets import DATASETS
 from .families import NETWORKS
 from .tasks import TASKS
@@ -88,7 +89,7 @@ def _check_families(names):
 
 def _full_name(name):
     "A file by its absolute path, a module as it is."
-    return str(Path(name).expanduser().resolve()) if name.endswith('.py') else name
+    return str(user_path(name, 'import').resolve()) if name.endswith('.py') else name
 
 def _forget(name):
     "Take a file or module out of Python's memory, so that it can be corrected and imported again."

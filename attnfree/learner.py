@@ -22,7 +22,7 @@ from fastai.callback.training import GradientAccumulation,GradientClip
 from fastai.data.core import DataLoaders,Datasets
 from fastai.learner import Learner
 from fastcore.foundation import L
-from .arguments import checked
+from .arguments import checked,user_path
 from .callbacks.training import (EMA,Erase,MeanLoss,MixupCutMix,Precision,SmoothLoss,
                                          StopOnNaN,write_atomically)
 from .callbacks.penalties import Penalty
@@ -33,8 +33,8 @@ from .families import NETWORKS
 from .loader import RepeatableDL
 from .optimiser import GroupedAdamW,parameter_groups,warmup_schedule
 from .processes import ManyProcesses,rank_and_world
-from .recipes import FIELDS,PENALTIES,recipe as settings_of
-from .tasks import task_named,task_of,TASKS
+from .recipes import FIELDS,PENALTIES,recipe as settings_of,recipe_fields
+from .tasks import build_network,task_named,task_of,TASKS
 from .vision import create_model,TIMM
 
 # %% ../nbs/learning/03_learner.ipynb #8618104a
@@ -176,7 +176,7 @@ def new_run(
     if out is None:
         taken = [int(p.name) for p in Path('runs').glob('[0-9]*') if p.name.isdigit()]
         out = Path('runs')/f'{max(taken, default=0)+1:03d}'
-    out = Path(out).expanduser()
+    out = user_path(out, 'out')
     left = {out/name for name in LOCK_FILES} # of a start that was killed
     if out.exists() and (not out.is_dir() or {*out.iterdir()} - left):
         raise FileExistsError(f"out={str(out)!r} already holds something, which is never "
@@ -210,17 +210,24 @@ def save_run(
     write_atomically(Path(run)/'config.json', json.dumps(content, indent=2).encode())
     if model is not None: save_tensors(Path(run)/'model.safetensors', model.state_dict())
 
+def _check_settings(settings, file):
+    "Raise `ValueError` for a field with an impossible value; what names something is found later."
+    named = {'task', 'data', 'model'}
+    try: recipe_fields({field: value for field,value in settings.items() if field not in named})
+    except ValueError as error:
+        raise ValueError(f"{str(file)!r} is no configuration of a run: training: {error}") from None
+
 @checked
 def read_config(
     run:str|Path, # Run folder
 )->dict:          # What save_run was given, and `format`
     "The configuration of a run; raises `ValueError` for one of another format."
-    file = Path(run).expanduser()/'config.json'
-    if not file.exists():
+    file = user_path(run, 'run')/'config.json'
+    if not file.is_file():
         raise FileNotFoundError(f"run={str(run)!r} holds no config.json: name the folder that "
                                 "attnfree_train printed")
     try: config = json.loads(file.read_text())
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise ValueError(f"{str(file)!r} is damaged ({e}): take it from a copy of the run") from e
     if not isinstance(config, dict) or not {'model', 'data'} <= config.keys():
         raise ValueError(f"{str(file)!r} has no model and data, so it is not the configuration of "
@@ -231,15 +238,14 @@ def read_config(
                          "the change was meant, remove its line with the checksum")
     config.pop('checksum', None)
     if config.get('format', 1) != FORMAT:
-        by = (config.get('versions') or {}).get('attnfree', '0.1')
+        versions = config.get('versions')
+        by = versions.get('attnfree', '0.1') if isinstance(versions, dict) else 'of unknown version'
         raise ValueError(f"{str(file)!r} was written by attnfree {by} as format "
-                         f"{config.get('format', 1)}; this is format {FORMAT}: train it again, or "
-                         "use the attnfree that wrote it")
-    whole = (isinstance(config.get('task'), str) and isinstance(config['data'], dict)
-             and isinstance(config['model'], dict) and 'name' in config['model'])
-    if not whole:
-        raise ValueError(f"{str(file)!r} lacks the task, the data, or the model with its name: "
-                         "take it from a copy of the run")
+                         f"{config.get('format', 1)!r:.20}; this is format {FORMAT}: train it "
+                         "again, or use the attnfree that wrote it")
+    from attnfree.schemas import check_content,RunConfig
+    check_content(RunConfig, config, f"{str(file)!r} is no configuration of a run")
+    _check_settings(config.get('training') or {}, file)
     return config
 
 @checked
@@ -265,7 +271,7 @@ def build_model(
     config:dict, # Configuration of a run: `task`, and `model`, its arguments
 )->nn.Module:    # The network, freshly initialised
     "The network of a run's configuration."
-    return task_named(config['task']).build(config['model'])
+    return build_network(task_named(config['task']), config['model'])
 
 @checked
 def load(
@@ -275,7 +281,7 @@ def load(
     "Build the network of a run again, with its weights."
     if weights not in ('model', 'best'):
         raise ValueError(f"weights={weights!r} must be 'model' or 'best'")
-    config,file = read_config(run),Path(run).expanduser()/f'{weights}.safetensors'
+    config,file = read_config(run),user_path(run, 'run')/f'{weights}.safetensors'
     if not file.exists():
         best = ", or take load(run, 'best')" if (file.parent/'best.safetensors').exists() else ''
         raise FileNotFoundError(f"run={str(run)!r} holds no {file.name}: it did not come to its "

@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 import attnfree.language,attnfree.vision # they register the package's networks
 from fastai.torch_core import default_device
-from .arguments import checked
+from .arguments import checked,user_path
 from .data.datasets import data_set_for,DATASETS
 from .families import check_known,NETWORKS
 from .tasks import task_named,TASKS
@@ -37,9 +37,13 @@ def _has_names(value):
     return all(isinstance(name, str) and name.isidentifier() for name in value)
 
 _KINDS = { # types; which values are possible; the same in words
-    'count':   ((int,), lambda v: v >= 1, "a whole number from 1"),
-    'whole':   ((int,), lambda v: v >= 0, "a whole number from 0"),
-    'number':  ((float, int), lambda v: 0 <= v < math.inf, "a number from 0"),
+    'count':   ((int,), lambda v: 1 <= v <= 10**9, "a whole number from 1 to 1,000,000,000"),
+    'threads': ((int,), lambda v: 1 <= v <= 1024, "a whole number from 1 to 1,024"),
+    'whole':   ((int,), lambda v: 0 <= v < 2**63, "a whole number from 0 to below 2^63"),
+    'number':  ((float, int), lambda v: 0 <= v <= 10**6, "a number from 0 to 1,000,000"),
+    'rate':    ((float, int), lambda v: v == 0 or 1e-12 <= v <= 100, "a number from 1e-12 to 100, or 0"),
+    'norm':    ((float, int), lambda v: v == 0 or 1e-6 <= v <= 1e6,
+                "0, or a number from 0.000001 to 1,000,000; a lower one stops all learning"),
     'chance':  ((float, int), lambda v: 0 <= v <= 1, "a number from 0 to 1"),
     'share':   ((float, int), lambda v: 0 <= v < 1, "a number from 0 to below 1"),
     'factor':  ((float, int), lambda v: 0 < v <= 1, "a number above 0 and up to 1"),
@@ -73,18 +77,18 @@ FIELDS = {
     'steps':          Field(None, "steps of the optimiser, instead of epochs", 'count'),
     # the optimiser and its rates
     'opt':            Field('adamw', "optimiser", ('adamw',)),
-    'lr':             Field(1e-3, "highest learning rate", 'number'),
-    'wd':             Field(0.05, "decoupled weight decay", 'number'),
+    'lr':             Field(1e-3, "highest learning rate", 'rate'),
+    'wd':             Field(0.05, "decoupled weight decay", 'rate'),
     'betas':          Field((0.9, 0.999), "how much of its running means Adam keeps at a step",
                             'pair'),
-    'eps':            Field(1e-8, "Adam's guard against a division by 0", 'number'),
+    'eps':            Field(1e-8, "Adam's guard against a division by 0", 'chance'),
     'schedule':       Field('cosine', "the way from the highest rate to lr_end",
                             ('cosine', 'linear', 'constant')),
     'warmup_epochs':  Field(0., "epochs until the rate is highest, also parts of one", 'number'),
     'warmup_steps':   Field(0, "steps until the rate is highest, instead of warmup_epochs",
                             'whole'),
-    'lr_start':       Field(0., "learning rate at the first step of a warm-up", 'number'),
-    'lr_end':         Field(0., "learning rate at the end", 'number'),
+    'lr_start':       Field(0., "learning rate at the first step of a warm-up", 'rate'),
+    'lr_end':         Field(0., "learning rate at the end", 'rate'),
     # regularisation
     'smoothing':      Field(0., "label smoothing: share of the target that all classes divide",
                             'share'),
@@ -92,8 +96,8 @@ FIELDS = {
                                   "a policy of timm's comes on top", 'policy'),
     'mixup':          Field(0., "Mixup's alpha: the share of one image is drawn from Beta(alpha, "
                                 "alpha); 0: off; with CutMix on, too, each batch draws one of the "
-                                "two", 'number'),
-    'cutmix':         Field(0., "CutMix's alpha, 0: off", 'number'),
+                                "two", 'rate'),
+    'cutmix':         Field(0., "CutMix's alpha, 0: off", 'rate'),
     'erasing':        Field(0., "chance that a rectangle of an image is erased", 'chance'),
     'repeats':        Field(1, "copies of each image drawn, in an epoch of the same length "
                                "(repeated augmentation); 1: off", 'count'),
@@ -107,7 +111,7 @@ FIELDS = {
                                 "maps, 0: off", 'number'),
     'entropy':        Field(0., "weight of the entropy of AFT-conv's kernels in the loss, 0: off",
                             'number'),
-    'clip':           Field(0., "largest norm of the gradient, 0: any", 'number'),
+    'clip':           Field(0., "largest norm of the gradient, 0: any", 'norm'),
     # how it is computed
     'accumulate':     Field(1, "parts in which a batch is worked through", 'count'),
     'pack':           Field(False, "texts of a batch stand one behind another; the network is then "
@@ -121,7 +125,7 @@ FIELDS = {
     'checkpointing':  Field(False, "compute activations again instead of keeping them", 'switch'),
     'compile':        Field(False, "torch.compile", 'switch'),
     'channels_last':  Field(False, "channels as the last axis in memory", 'switch'),
-    'threads':        Field(None, "threads that compute; none: what torch takes", 'count'),
+    'threads':        Field(None, "threads that compute; none: what torch takes", 'threads'),
     'seed':           Field(42, "start of all random numbers", 'whole'),
 }
 
@@ -424,6 +428,10 @@ def _agree(settings):
         if settings[rate] > settings['lr']:
             raise ValueError(f"{rate}={settings[rate]} is above the highest rate "
                              f"lr={settings['lr']}: pass {rate}=0 or a higher lr")
+    first,second = settings['betas']
+    if first**2 > second:
+        raise ValueError(f"betas={first},{second}: with a second one below the square of the "
+                         f"first Adam's steps grow without bound: pass betas={first},0.999")
     if bs % parts:
         raise ValueError(f"bs={bs} cannot be divided into accumulate={parts} equal parts: pass a "
                          f"multiple of {parts}")
@@ -431,7 +439,7 @@ def _agree(settings):
 
 def _read_toml(name):
     "The fields of a file; raises `FileNotFoundError` or `ValueError`."
-    file = Path(name).expanduser()
+    file = user_path(name, 'recipe')
     if not file.is_file():
         raise FileNotFoundError(f"recipe={str(name)!r} is not there: name a file of lines such as "
                                 "lr = 1e-3")

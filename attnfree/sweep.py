@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from fastcore.script import call_parse
+from .arguments import user_path
 from .train import IMPORTS,attnfree_train,one_line_errors,option,quick_imports
 
 # %% ../nbs/commands/03_sweep.ipynb #c94bb82b
@@ -93,7 +94,7 @@ def attnfree_sweep(
     with quick_imports():
         from attnfree.run.workers import run_sweep,share_of,sweep_status
     with one_line_errors('attnfree_sweep'):
-        if out is not None: out = Path(out).expanduser()
+        if out is not None: out = user_path(out, 'out')
         if (pause or go_on) and out is not None: return _pause(out, go_on)
         single = dict(cases=cases, seeds=seeds, recipe=recipe, data=data, task=task, set=set,
                       metric=metric, imports=imports)

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import fastcore.script
 from fastcore.script import call_parse
-from .arguments import checked
+from .arguments import checked,user_path
 
 # %% ../nbs/commands/00_train.ipynb #41ea12d2
 @checked
@@ -115,7 +115,7 @@ def attnfree_train(
             set, recipe=recipe, data=data, task=task, model=model, epochs=epochs, start=start,
             run=out if resume else None)
         source = source | dict(path=path or source.get('path'), imports=imported)
-        run = Path(out).expanduser() if resume else None
+        run = user_path(out, 'out') if resume else None
         plan = plan_training(settings, source, run, tokenizer=tokenizer, **same)
         if loader: report_loader(plan)
         else: run_and_report(plan, out, draw=not no_draw)

@@ -6,10 +6,11 @@
 __all__ = ['COMPARED', 'attnfree_bench']
 
 # %% ../../nbs/bench/04_command.ipynb #1a97e355
-from pathlib import Path
+import os
 
 from fastcore.script import call_parse
-from ..train import IMPORTS,one_line_errors,option
+from ..arguments import user_path
+from ..train import IMPORTS,one_line_errors,option,quick_imports
 
 # %% ../../nbs/bench/04_command.ipynb #07dfe1c3
 COMPARED = ['attnfree_ff_tiny_patch16_224', 'attnfree_vit_tiny_patch16_224',
@@ -49,28 +50,31 @@ def attnfree_bench(
     """Time functions side by side and write medians, spread, ratios and conditions to
     OUT/bench_CASE.csv."""
     if list: return _list_cases()
-    import matplotlib.pyplot as plt
-    from attnfree.bench.cases import bench,memory_bench
-    from attnfree.bench.models import bench_models,plot_models
-    from attnfree.cost.count import _threads
-    from attnfree.imports import import_all
+    with quick_imports():
+        import matplotlib.pyplot as plt
+        from attnfree.bench.cases import bench,memory_bench
+        from attnfree.bench.models import bench_models,plot_models
+        from attnfree.cost.count import _threads
+        from attnfree.imports import import_all
     also = ['compiled']*compile + ['checkpointing']*checkpointing
     with one_line_errors('attnfree_bench'):
+        path = user_path(out, 'out')
+        if path.suffix != '.csv':
+            path = path/f"bench_{case}{'_memory' if memory and case != 'models' else ''}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(path.parent, os.W_OK):
+            raise PermissionError(f"out={out!r} cannot be written to")
         import_all(imports)
         with _threads(threads):
             if case == 'models':
-                table = bench_models(models.split(','), repeats, batch, precision.split(','), also,
-                                     memory, device, size)
+                table = bench_models(str(models).split(','), repeats, batch,
+                                     str(precision).split(','), also, memory, device, size)
             elif memory: table = memory_bench(case, threads, batch)
             else: table = bench(case, repeats, threads, batch)
-    path = Path(out)
-    if not out.endswith('.csv'):
-        path = path/f"bench_{case}{'_memory' if memory and case != 'models' else ''}.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    table.to_csv(path, index=False)
-    if case == 'models':
-        plot_models(table).savefig(path.with_suffix('.png'), dpi=150)
-        plt.close()
+        table.to_csv(path, index=False)
+        if case == 'models':
+            plot_models(table).savefig(path.with_suffix('.png'), dpi=150)
+            plt.close()
     print(table.drop(columns=['conditions', 'machine']).to_string(index=False))
     if compile: _print_slow(table)
     print(f"{table.conditions.iloc[0]}; {table.machine.iloc[0]}; written to {path}")

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['LOOK_EVERY', 'AutoPolicy', 'SmoothCrossEntropy', 'MixupCutMix', 'Erase', 'EMA', 'trained_model', 'evaluated_model',
-           'Precision', 'StopOnNaN', 'SmoothLoss', 'MeanLoss', 'TopK', 'write_atomically', 'RunLog']
+           'Precision', 'StopOnNaN', 'SmoothLoss', 'MeanLoss', 'TopK', 'write_atomically', 'RunLog', 'duration',
+           'ConsoleLog']
 
 # %% ../../nbs/callbacks/00_training.ipynb #776dfd8f
-import csv,errno,io,math,os
+import csv,errno,io,math,os,sys,warnings
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter,process_time
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor,nn
 from fastai.callback.core import Callback,CancelFitException
 from fastai.callback.fp16 import AMPMode,MixedPrecision
+from fastai.callback.progress import ProgressCallback
 from fastai.learner import AvgLoss,AvgSmoothLoss,Learner,Metric
 from fastai.torch_core import to_detach
 from fastai.vision.core import PILBase
@@ -200,7 +202,9 @@ class Precision(MixedPrecision):
         device = next(self.model.parameters()).device.type
         if device == 'cpu' and self.amp_mode == AMPMode.FP16:
             raise ValueError("precision='fp16' needs a GPU: use 'bf16'")
-        super().before_fit()
+        with warnings.catch_warnings(): # of its autocast for CUDA, which is replaced
+            warnings.filterwarnings('ignore', 'CUDA is not available')
+            super().before_fit()
         dtype = torch.bfloat16 if self.amp_mode == AMPMode.BF16 else torch.float16
         self.autocast = torch.autocast(device, dtype)
 
@@ -404,3 +408,66 @@ class RunLog(Callback):
     def load_state_dict(self, state):
         self.epochs,self.steps,self.computed = (state[name] for name in
                                                 ('epochs', 'steps', 'computed'))
+
+# %% ../../nbs/callbacks/00_training.ipynb #6a39c1f2
+def _watched():
+    "Whether someone sees a bar move: in a terminal, or in a notebook."
+    ipython = sys.modules.get('IPython')
+    return sys.stdout.isatty() or (ipython is not None and ipython.get_ipython() is not None)
+
+def duration(
+    seconds:float, # From 0
+)->str:            # In the unit that suits it
+    "A time in words."
+    if seconds < 90: return f'{seconds:.0f} s'
+    return f'{seconds/60:.0f} min' if seconds < 5400 else f'{seconds/3600:.1f} h'
+
+@checked
+class ConsoleLog(Callback):
+    "Say how long a training will take, and where no bar is seen print a line for each epoch."
+    order = 60 # after RunLog, which it asks
+    def __init__(self,
+        lines:bool=None, # A line for each epoch, and no bar; `None`: where nobody sees one
+        after:float=5.,  # Seconds of steps after which the whole time is estimated
+        least:float=60., # Shorter trainings are not estimated, in seconds
+    ):
+        self.lines = not _watched() if lines is None else lines
+        self.after,self.least,self.told = after,least,False
+
+    def before_fit(self):
+        "Be silent while fastai validates, predicts, or looks for a rate, and in other processes."
+        looking = self.learn.lock.locked() or hasattr(self.learn, 'lr_finder')
+        self.run = rank_and_world()[0] == 0 and not looking
+
+    def after_create(self):
+        "Let fastai's bar go where nobody sees it."
+        if not self.lines: return
+        self.learn.remove_cbs(self.learn._grab_cbs(ProgressCallback))
+        self.learn.logger = lambda values: None
+
+    def after_batch(self):
+        "Estimate, once, from the steps of this epoch."
+        if self.told or not self.training: return
+        sums = self.learn.run_log.of_epoch
+        if sums['seconds'] < self.after or self.train_iter < 2: return
+        self.told,a_step = True,sums['seconds']/(self.iter + 1)
+        left = (self.n_epoch - self.epoch)*self.n_iter - self.iter - 1
+        if left*a_step < self.least: return
+        waiting,cores = sums['waited']/sums['seconds'],os.cpu_count() or 1
+        says = f'About {duration(left*a_step)} to go, {a_step:.2g} s a step, without evaluation'
+        if waiting > 0.3:
+            says += (f'; {waiting:.0%} of it waiting for data: load them in processes of their own '
+                     f'(--workers {max(1, cores - 1)}), and measure them alone (--loader)')
+        elif torch.get_num_threads() < cores and not torch.cuda.is_available():
+            says += (f'; {torch.get_num_threads()} of {cores} processors compute: '
+                     f'--set threads={cores} may be faster')
+        print(says, flush=True)
+
+    def after_epoch(self):
+        "The line of an epoch."
+        if not self.lines: return
+        row = self.learn.run_log.epochs[-1]
+        shown = [f'{name} {value:.4g}' for name,value in row.items()
+                 if name not in ('epoch', 'lr', 'seconds', 'processor_seconds', 'waiting')]
+        print(f"epoch {row['epoch'] + 1} of {self.n_epoch}: {', '.join(shown)}, "
+              f"{duration(row['seconds'])}", flush=True)

@@ -313,11 +313,11 @@ def aft_decode_case(
 
 # %% ../../nbs/cost/00_count.ipynb #d9ab8aa9
 @contextmanager
-def _threads(number):
-    "Let PyTorch use `number` threads within `with`."
-    if number < 1: raise ValueError(f"threads={number} must be at least 1")
+@checked
+def _threads(threads:int):
+    "Let PyTorch use so many threads within `with`."
     before = torch.get_num_threads()
-    torch.set_num_threads(number)
+    torch.set_num_threads(threads)
     try: yield
     finally: torch.set_num_threads(before)
 

@@ -32,7 +32,7 @@ from fastai.vision.core import PILImage,PILImageBW,cifar_stats,imagenet_stats
 from fastai.vision.utils import verify_image
 from fasttransform import Pipeline,Transform
 from torchvision.transforms.functional import normalize,to_tensor
-from ..arguments import checked
+from ..arguments import checked,user_path
 from ..loader import RepeatableDL
 from ..processes import rank_and_world
 from ..tasks import task_named
@@ -83,7 +83,7 @@ def data_path(
     name,folder = 'path',path
     if not path: name,folder = 'ATTNFREE_DATA',os.environ.get('ATTNFREE_DATA')
     if not folder: return None
-    folder = Path(folder).expanduser()
+    folder = user_path(folder, 'folder')
     hint = "name the folder that holds cifar-10-batches-py/, imagenet/ or imagenette-subset/"
     if not folder.is_dir():
         raise FileNotFoundError(f"{name}={str(folder)!r} is not a folder; {hint}")
@@ -177,8 +177,6 @@ def _positive(**named):
 def _check_loader(bs, workers, examples, what):
     "Raise `ValueError` for what a loader cannot do."
     _positive(bs=bs)
-    if not isinstance(workers, int) or workers < 0:
-        raise ValueError(f"workers={workers!r} must be a whole number from 0")
     if examples < bs:
         raise ValueError(f"bs={bs} is more than the {examples} training {what}; "
                          f"pass bs={examples} or less")
@@ -249,6 +247,7 @@ class Images:
             raise ValueError(f"items has the label {other[0]!r}, which is none of classes="
                              f"{self.classes[:10]}")
 
+    @checked
     def dls(self,
         task=None,             # A Task on images; `None`: Classification
         *,

@@ -90,6 +90,7 @@ class TokenData:
     @property
     def vocab_size(self): return self.tokenizer.size
 
+    @checked
     def dls(self,
         task,                # A Task for such inputs
         *,

@@ -9,7 +9,7 @@ __all__ = ['plot_runs']
 from pathlib import Path
 
 import matplotlib.pyplot as plt,pandas as pd
-from ..arguments import checked
+from ..arguments import checked,user_path
 from ..learner import read_config
 from ..visualise.weights import plot_curves
 
@@ -17,7 +17,7 @@ from ..visualise.weights import plot_curves
 def _tables(run):
     "The tables of `metrics.csv` and, if there is one, of `steps.csv`."
     read_config(run)
-    files = [Path(run).expanduser()/name for name in ('metrics.csv', 'steps.csv')]
+    files = [user_path(run, 'run')/name for name in ('metrics.csv', 'steps.csv')]
     if not files[0].exists():
         raise FileNotFoundError(f"run={str(run)!r} holds no metrics.csv: it has not finished an "
                                 "epoch")

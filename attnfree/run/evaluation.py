@@ -13,7 +13,7 @@ from fastai.data.core import DataLoaders
 from fastai.torch_core import default_device
 from fastcore.meta import delegates
 from torch import nn
-from ..arguments import checked
+from ..arguments import checked,user_path
 from ..callbacks.training import write_atomically
 from ..data.datasets import data_set_for
 from ..imports import error_context
@@ -31,7 +31,7 @@ def _of_run(config, data=None, path=None, *, run=None, size=None, bs=None, worke
     name = data or source['data']
     if path is None and name == source.get('data'): path = source.get('path')
     data_set,task = data_set_for(name, config['task'])
-    file = Path(run or '').expanduser()/'tokenizer.json'
+    file = user_path(run or '', 'run')/'tokenizer.json'
     tokenizer = file if run and file.exists() else None
     trained = training.get('bs', 64)//training.get('accumulate', 1)
     bs = min(64, trained) if bs is None else bs
@@ -92,7 +92,7 @@ def plan_evaluation(
         described += f', {examples} of {loader.n:,} evenly spaced'
     conditions = (f"{config['model']['name']} on {described}, weights of the "
                   f"{'best' if best else 'last'} epoch")
-    out = Path(run if out is None else out).expanduser()
+    out = user_path(run if out is None else out, 'out')
     return EvaluationPlan(model, dls, loader, conditions, out, config.get('training') or {})
 
 @checked

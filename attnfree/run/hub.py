@@ -9,7 +9,7 @@ __all__ = ['save_for_hub']
 from pathlib import Path
 
 from timm.models import save_for_hf
-from ..arguments import checked
+from ..arguments import checked,user_path
 from ..learner import load
 from ..tasks import task_named
 
@@ -31,7 +31,7 @@ def save_for_hub(
 )->Path:             # The folder
     "Write a run as timm reads it; raises `ValueError` for other runs and for a folder in use."
     model,config = load(run, 'best' if best else 'model')
-    classes,folder = config['data'].get('classes'),Path(folder).expanduser()
+    classes,folder = config['data'].get('classes'),user_path(folder, 'folder')
     if task_named(config['task']).inputs != 'images' or not classes:
         raise ValueError(f"run={str(run)!r} has the task {config['task']!r}, and timm builds "
                          "networks for images with classes: name such a run")

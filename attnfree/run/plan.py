@@ -8,6 +8,7 @@ __all__ = ['requested_settings', 'Plan', 'make_plan', 'plan_training', 'check_pl
 # %% ../../nbs/run/00_plan.ipynb #40048e5c
 import json,warnings
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from fastai.data.core import DataLoaders
 from fastai.learner import mk_metric
 from fastai.torch_core import no_random,set_seed,to_cpu,to_detach
 from torch import nn
-from ..arguments import checked
+from ..arguments import checked,user_path
 from ..checkpoint import CHECKPOINTS,higher_is_better
 from ..data.datasets import create_dls,data_set_for
 from ..data.images import data_config
@@ -28,7 +29,7 @@ from ..optimiser import parameter_groups
 from ..processes import rank_and_world
 from ..recipes import (PENALTIES,default_recipe,parse_settings,recipe as settings_of,
                               recipe_fields)
-from ..tasks import task_of
+from ..tasks import build_network,task_of
 
 # %% ../../nbs/run/00_plan.ipynb #e0209636
 def _given(fields, model, epochs):
@@ -147,8 +148,11 @@ def make_plan(
     settings = settings | dict(task=task.name)
     with error_context(f'task={task.name!r}'): task.check(settings)
     recipe_schedule(dls, settings) # a warm-up longer than the run stops here
-    if {*(log or '').split(',')} - {'', 'tensorboard', 'wandb'}:
-        raise ValueError(f"log={log!r} must be tensorboard or wandb, or both with a comma")
+    for name in log.split(',') if log else ():
+        if name not in ('tensorboard', 'wandb'):
+            raise ValueError(f"log={log!r} must be tensorboard or wandb, or both with a comma")
+        if find_spec(name) is None:
+            raise ValueError(f"log={name!r} needs the package of that name: pip install {name}")
     with error_context(f"task={task.name!r}: no example can be made of data={settings['data']!r}"):
         data = dls.source.about(dls) if hasattr(dls, 'source') else data_config(dls)
     with error_context(f"task={task.name!r}: its network cannot be planned"):
@@ -159,7 +163,7 @@ def make_plan(
 # %% ../../nbs/run/00_plan.ipynb #f2fda991
 def _absolute(path):
     "A path from the root."
-    return str(Path(path).expanduser().resolve()) if path else None
+    return str(user_path(path).resolve()) if path else None
 
 def _create_dls(settings, task, path, workers, skip_bad, tokenizer):
     "The data of a training, as its settings ask for them."
@@ -260,11 +264,10 @@ def check_plan(
 )->nn.Module:    # The network with its initial weights
     "Build the network, try forward, loss and metrics on two examples; writes no file, sets seeds."
     task,start = plan.task,plan.source.get('start')
-    with torch.device('meta'): task.build(plan.arguments) # a size that does not fit stops here
     with error_context(f'task={task.name!r}: its metrics'):
         higher_is_better(plan.monitor, task.metrics(plan.dls))
     set_seed(plan.settings['seed'], reproducible=True)
-    net = task.build(plan.arguments)
+    net = build_network(task, plan.arguments)
     if start is not None and not plan.has_checkpoint:
         old,config = load(start)
         task.check_start(start, config)

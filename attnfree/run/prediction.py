@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt,torch
 from fastai.torch_core import default_device
 from matplotlib.colors import LinearSegmentedColormap
 from torch import Tensor,nn
-from ..arguments import checked
+from ..arguments import checked,user_path
 from ..data.images import image_tensor,open_image
 from ..evaluation import _short,evaluating
 from ..imports import error_context
@@ -99,7 +99,7 @@ def plot_prediction(
 # %% ../../nbs/run/03_prediction.ipynb #ce0d654d
 def _picture_files(images, out):
     "Where the picture of each image goes."
-    out = Path(out).expanduser()
+    out = user_path(out, 'out')
     if out.suffix.lower() in ('.png', '.jpg', '.jpeg', '.pdf', '.svg'):
         if len(images) > 1:
             raise ValueError(f"out={str(out)!r} is one file, but there are {len(images)} images: "

@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 import attnfree
-from ..arguments import checked
+from ..arguments import checked,user_path
 from ..callbacks.training import write_atomically
 from ..checkpoint import load_tensors,save_tensors
 from ..cost.count import machine_name
@@ -38,7 +38,7 @@ def sweep_row(
     case:str,     # Settings that it does not share with other runs
 )->dict:          # case, seed, sizes, the last metrics, the chief one's `curve`, how it came about
     "What a table says of a run; sequences also have `train_bits_per_...` of the last batches."
-    config,file = read_config(run),Path(run).expanduser()/'metrics.csv'
+    config,file = read_config(run),user_path(run, 'run')/'metrics.csv'
     if not file.exists():
         raise FileNotFoundError(f"run={str(run)!r} holds no metrics.csv: it has not finished an "
                                 "epoch")
@@ -224,7 +224,7 @@ def read_sweep(
     groups:list[str]=None, # Names of those to read; `None`: all
 )->Sweep:                  # Its runs, one seed of everything before the second of anything
     "Read a file of runs; raises `ValueError` for what cannot be trained."
-    file = Path(file).expanduser()
+    file = user_path(file, 'file')
     try: content = tomllib.loads(file.read_text())
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"file={str(file)!r} is no file of runs: {error}") from error

@@ -20,7 +20,7 @@ from filelock import FileLock,Timeout
 from fastai.torch_core import set_seed
 from torch import nn
 from ..arguments import checked
-from ..callbacks.training import evaluated_model,RunLog
+from ..callbacks.training import ConsoleLog,evaluated_model,RunLog
 from ..checkpoint import Checkpoint,TrainingStopped
 from ..imports import first_line,line_of
 from ..learner import (LOCK_FILES,attnfree_learner,fit_recipe,full_settings,new_run,
@@ -50,16 +50,13 @@ def _watchers(log, run):
     "fastai's callbacks for the services named in `log`."
     callbacks = []
     if rank_and_world()[0] > 0: return callbacks
-    for name in filter(None, (log or '').split(',')):
+    for name in log.split(',') if log else ():
         if name == 'tensorboard':
             from fastai.callback.tensorboard import TensorBoardCallback
             callbacks.append(TensorBoardCallback(log_dir=run/'tensorboard', trace_model=False,
                                                  log_preds=False))
         else:
-            try: import wandb
-            except ImportError as e:
-                raise ValueError("log='wandb' needs the package of that name: pip install wandb"
-                                 ) from e
+            import wandb
             from fastai.callback.wandb import WandbCallback
             if wandb.run is None: wandb.init(project='attnfree', name=run.name, dir=run)
             callbacks.append(WandbCallback(log_preds=False, log_model=False))
@@ -80,7 +77,7 @@ def _trained(plan, net):
     again = plan.has_checkpoint
     keep = Checkpoint(run, resume=again, every=plan.every, monitor=plan.monitor)
     learn = attnfree_learner(dls, net, settings, path=run,
-                             cbs=[RunLog(run), keep, *_watchers(plan.log, run)])
+                             cbs=[RunLog(run), ConsoleLog(), keep, *_watchers(plan.log, run)])
     if rank == 0 and not again:
         if hasattr(dls, 'source'): dls.source.save(run)
         save_run(run, _config(plan))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from filelock import FileLock,Timeout
-from ..arguments import checked
+from ..arguments import checked,user_path
 from ..callbacks.training import write_atomically
 from ..learner import LOCK_FILES,full_settings,read_config
 from .sweep import keep_row,read_rows,SweepRun,trained_runs
@@ -165,7 +165,7 @@ def pause_sweep(
     go_on:bool=False # Go on after a pause
 )->int:              # How many processes stand still, or go on
     "Let a sweep stand still, or go on; raises `ValueError` if none is at work."
-    out = Path(out).expanduser()
+    out = user_path(out, 'out')
     if not _is_held(_lock(out, 'sweep')):
         raise ValueError(f"out={str(out)!r}: no attnfree_sweep is at work there")
     return _signal(out, signal.SIGCONT if go_on else signal.SIGSTOP)
@@ -190,7 +190,7 @@ def sweep_status(
     out:str|Path,            # Folder with the runs
 )->pd.DataFrame:             # A row for each table: runs, done, running, begun, left, hours
     "How far a sweep is; `hours` of one process are what is left, as far as can be said."
-    out,done,status = Path(out).expanduser(),trained_runs(plan),{}
+    out,done,status = user_path(out, 'out'),trained_runs(plan),{}
     tables = {file: read_rows(file) for file in {run.rows for run in plan.values()}}
     for name,run in plan.items():
         table = tables[run.rows]
@@ -258,9 +258,9 @@ def run_sweep(
     **options                # For `train`: path, workers
 )->dict[str,str]:            # Names of the runs that failed, and why
     "Train what is not trained yet, those that are begun first; each leaves its row."
-    out,failed = Path(out).expanduser(),{}
+    out,failed = user_path(out, 'out'),{}
     path = options.get('path')
-    path = str(Path(path).expanduser().resolve()) if path else None
+    path = str(user_path(path).resolve()) if path else None
     with _only_sweep(out):
         left = _left(plan, out, path)
         _say_status(plan, out, processes)

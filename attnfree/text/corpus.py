@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from ..arguments import checked
+from ..arguments import checked,user_path
 from .tokens import ByteTokenizer,CLS,MASK,SEP,SPECIAL,_write
 
 # %% ../../nbs/text/01_corpus.ipynb #42d02c23
@@ -25,7 +25,7 @@ def text_files(
         root,pattern = Path(os.__file__).parent,'*.py'
         skipped = {'test', 'tests', 'idle_test', 'site-packages', 'dist-packages'}
     else:
-        root,pattern = Path(path).expanduser(),'*'
+        root,pattern = user_path(path),'*'
         skipped = {'__pycache__'}
     if not root.exists():
         raise FileNotFoundError(f"path={str(root)!r} is neither a file nor a folder")
@@ -60,7 +60,7 @@ PACKED = 200 # times its size a packed file may have; texts have up to some 20
 
 @checked
 def read_blocks(
-    file:Path,       # Any file; `.xz` is unpacked
+    file:str|Path,   # Any file; `.xz` is unpacked
     size:int=1<<20,  # Bytes to read at once
 ):                   # Yields bytes
     "A file in blocks that end at white space."

@@ -139,10 +139,13 @@ def read_squad(
     skip_bad:bool=False, # Leave out, and count, questions with a misplaced answer
 )->list[Question]:       # All questions of the file
     "Read a file of SQuAD."
-    try: articles = json.loads(_read(file))['data']
-    except (ValueError, KeyError, TypeError) as e:
+    try: content = json.loads(_read(file))
+    except (ValueError, RecursionError) as e:
         message = f"{str(file)!r} is not a file of SQuAD ({e}): fetch it again"
         raise ValueError(message) from e
+    from attnfree.schemas import check_content,Squad
+    check_content(Squad, content, f"{str(file)!r} is not a file of SQuAD")
+    articles = content['data']
     questions,bad = [],[]
     for paragraph in (paragraph for article in articles for paragraph in article['paragraphs']):
         for entry in paragraph['qas']:
