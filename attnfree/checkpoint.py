@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['VERSION', 'CHECKPOINTS', 'save_tensors', 'load_tensors', 'save_state', 'load_state', 'TrainingStopped', 'Signals',
-           'training_state', 'restore_training', 'higher_is_better', 'last_checkpoint', 'Checkpoint']
+           'training_state', 'restore_training', 'higher_is_better', 'last_checkpoint', 'best_state', 'Checkpoint']
 
 # %% ../nbs/learning/02_checkpoint.ipynb #4d2330a4
-import hashlib,json,os,signal,threading
+import csv,hashlib,json,os,signal,threading
 from pathlib import Path
 
 import numpy as np,torch
@@ -202,14 +202,18 @@ def training_state(
 
 def _shapes(weights): return {name: tuple(value.shape) for name,value in weights.items()}
 
-def _check_state(learn, state):
-    "Raise `ValueError` if `state` does not belong to the training of `learn`."
+def _check_weights(learn, state):
+    "Raise `ValueError` if `state` is of another network."
     theirs,ours = _shapes(state['model']),_shapes(trained_model(learn).state_dict())
     if theirs != ours:
         name = sorted(theirs.items() ^ ours.items())[0][0]
         there,here = theirs.get(name, 'missing'),ours.get(name, 'missing')
         raise ValueError(f"the checkpoint is of another model: {name} is {there} there and {here} "
                          "here")
+
+def _check_state(learn, state):
+    "Raise `ValueError` if `state` does not belong to the training of `learn`."
+    _check_weights(learn, state)
     epochs,batches = learn.n_epoch,len(learn.dls.train)
     if (state['epochs'], state['batches']) != (epochs, batches):
         raise ValueError(f"the checkpoint is of a training of {state['epochs']} epochs of "
@@ -285,6 +289,25 @@ def last_checkpoint(
         problem = str(error)
     return load_state(previous),problem
 
+def _rows(file):
+    "The rows of a table; none where it is missing or damaged."
+    try:
+        with open(file, newline='') as table: return [*csv.DictReader(table)]
+    except (OSError, ValueError, csv.Error): return []
+
+@checked
+def best_state(
+    folder:str|Path, # Of a run none of whose checkpoints is whole
+)->dict:             # Weights, metrics and position, without optimiser and random numbers
+    "What is left of a run: the weights of its best epoch; raises `ValueError` if they are not."
+    weights,about = load_tensors(Path(folder)/'best.safetensors')
+    if 'epoch' not in about: raise ValueError('best.safetensors does not say its epoch')
+    epoch = int(about['epoch'])
+    logs = {name: _rows(Path(folder)/f'{name}.csv') for name in ('metrics', 'steps')}
+    return dict(model=weights, position=(epoch, 0), best=float(about['value']), callbacks={},
+                random=[], epochs=logs['metrics'][:epoch],
+                steps=[row for row in logs['steps'] if float(row['epoch']) <= epoch])
+
 @checked
 class Checkpoint(Callback):
     "Save all that a training needs to go on, and go on from there."
@@ -298,12 +321,26 @@ class Checkpoint(Callback):
         self.folder,self.resume,self.every,self.monitor = Path(folder),resume,every,monitor
         self.file,self.previous = (self.folder/name for name in CHECKPOINTS)
         self.best,self.signals = None,Signals()
-        self.found,problem = last_checkpoint(folder) if resume else (None, None)
+        self.found,problem = self._find() if resume else (None, None)
         self.last_is_whole = resume and problem is None
-        if problem and rank_and_world()[0] == 0:
-            epoch,batch = self.found['position']
-            print(f"{problem}. Going on from the checkpoint before it, at batch {batch} of epoch "
-                  f"{epoch}: what came after is done again")
+        if problem and rank_and_world()[0] == 0: print(problem)
+
+    def _find(self):
+        "What to go on from, and what is to be said of it."
+        try: state,problem = last_checkpoint(self.folder)
+        except ValueError as error:
+            try: state = best_state(self.folder)
+            except (ValueError, OSError): raise error
+            kept = len(state['epochs'])
+            return state,(f"{error}. No checkpoint is whole, so the training goes on from "
+                          f"best.safetensors, the weights after epoch {state['position'][0] - 1}. "
+                          "Lost: all that came after, the optimiser's running means and the random "
+                          f"numbers. Kept: the metrics of {kept} epochs. What follows is not what "
+                          "would have followed")
+        if problem is None: return state,None
+        epoch,batch = state['position']
+        return state,(f"{problem}. Going on from the checkpoint before it, at batch {batch} of "
+                      f"epoch {epoch}: what came after is done again")
 
     def before_fit(self):
         "Load the checkpoint if there is one to go on from, and listen to signals."
@@ -314,11 +351,21 @@ class Checkpoint(Callback):
         self.skipped,self.first_batch,self.total,self.state,self.saved_at = 0,0,self.n_epoch,None,0
         if self.resume:
             self.state,self.found = self.found,None
-            restore_training(self.learn, self.state)
+            if 'optimiser' in self.state: restore_training(self.learn, self.state)
+            else: self._begin_from_best()
             self.best,(self.skipped,self.first_batch) = self.state['best'],self.state['position']
             self.learn.n_epoch -= self.skipped
             self.resume,self.saved_at = False,self.state['schedule'][1]
         self.signals.listen()
+
+    def _begin_from_best(self):
+        "Take over the weights, also into an average of them, and the metrics."
+        _check_weights(self.learn, self.state)
+        for net in (trained_model(self.learn), evaluated_model(self.learn)):
+            net.load_state_dict(self.state['model'])
+        log,epoch = getattr(self.learn, 'run_log', None),self.state['position'][0]
+        if log is not None: log.epochs,log.steps = self.state['epochs'],self.state['steps']
+        self.state['schedule'] = epoch/self.n_epoch,epoch*len(self.dls.train)
 
     def _check(self):
         "Raise now what would otherwise stop the training after an epoch."
@@ -388,7 +435,9 @@ class Checkpoint(Callback):
 
     def _save_best(self):
         weights = evaluated_model(self.learn).state_dict()
-        if rank_and_world()[0] == 0: save_tensors(self.folder/'best.safetensors', weights)
+        about = dict(epoch=str(self.epoch+1), value=str(float(self.best)))
+        if rank_and_world()[0] == 0:
+            save_tensors(self.folder/'best.safetensors', weights, metadata=about)
 
     def _heard(self): return self.signals.heard(next(self.model.parameters()).device)
 

@@ -6,7 +6,7 @@
 __all__ = ['IMPORTED', 'first_line', 'line_of', 'error_context', 'import_file', 'import_all']
 
 # %% ../nbs/learning/00_imports.ipynb #68c70060
-import importlib,importlib.util,sys
+import importlib,importlib.util,re,sys
 from contextlib import contextmanager
 from pathlib import Path
 from traceback import walk_tb
@@ -44,8 +44,8 @@ def _load_file(file):
 def first_line(
     error:BaseException, # That was raised
 )->str:                  # Its first line, empty where it has none
-    "What an exception says, in one line."
-    return next(iter(str(error).splitlines()), '')
+    "What an exception says, in one line, without the place in C++ that some begin with."
+    return re.sub(r'^\[\S+:\d+\] *', '', next(iter(str(error).splitlines()), ''))
 
 def line_of(
     error:BaseException, # That was raised

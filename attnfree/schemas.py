@@ -6,13 +6,13 @@
 __all__ = ['LARGEST', 'DEEPEST', 'LONGEST', 'Plain', 'Name', 'Size', 'Above', 'Network', 'Inputs', 'Source', 'RunConfig',
            'Answer', 'Entry', 'Paragraph', 'Article', 'Squad', 'check_content']
 
-# %% ../nbs/errors/01_schemas.ipynb #ec045bc2
+# %% ../nbs/errors/01_schemas.ipynb #3ce50df1
 import math,reprlib
 from typing import Annotated,Any
 from pydantic import AfterValidator,BaseModel,ConfigDict,Field,ValidationError,model_validator
 from .arguments import checked
 
-# %% ../nbs/errors/01_schemas.ipynb #18e92338
+# %% ../nbs/errors/01_schemas.ipynb #9d5e676b
 LARGEST,DEEPEST,LONGEST = 2**63 - 1,4,100_000
 
 def _plain(value, depth=0):
@@ -31,12 +31,14 @@ def _plain(value, depth=0):
     elif value is not None: raise ValueError('must be plain')
     return value
 
-Plain = Annotated[Any, AfterValidator(_plain)]
-Name = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_plain)]
+def _is_plain(value): return _plain(value) # pydantic hands on more to what takes more
+
+Plain = Annotated[Any, AfterValidator(_is_plain)]
+Name = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_is_plain)]
 Size = Annotated[int, Field(ge=1, le=2**24)]
 Above = Annotated[float, Field(gt=0)]
 
-# %% ../nbs/errors/01_schemas.ipynb #8774c7e7
+# %% ../nbs/errors/01_schemas.ipynb #498965ae
 class _Open(BaseModel):
     "What may have more than its fields, as long as that is plain."
     model_config = ConfigDict(extra='allow', strict=True, protected_namespaces=())
@@ -92,7 +94,7 @@ class RunConfig(_Open):
     processes:Annotated[int, Field(ge=1, le=2**16)] = 1
     versions:dict[Name, Name]|None = None
 
-# %% ../nbs/errors/01_schemas.ipynb #a5d1950d
+# %% ../nbs/errors/01_schemas.ipynb #b950dbd9
 class _Named(BaseModel):
     "What may have more, which is not looked at."
     model_config = ConfigDict(strict=True)
@@ -122,7 +124,7 @@ class Squad(_Named):
     "A file of SQuAD v1.1 or v2.0."
     data:list[Article]
 
-# %% ../nbs/errors/01_schemas.ipynb #e80a2d75
+# %% ../nbs/errors/01_schemas.ipynb #1bbcdcdf
 @checked
 def check_content(
     schema:type, # Of the above

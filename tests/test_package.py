@@ -56,6 +56,14 @@ def test_wheel(built):
     assert always == {re.split(r'[<>=]', r)[0] for r in settings()['requirements'].split()}
 
 
+def test_every_requirement_has_a_bound_that_is_tested():
+    "`.ci/oldest` installs the lower bounds, so each must be one version."
+    for requirement in settings()['requirements'].split():
+        assert re.fullmatch(r'[a-z-]+>=\d+\.\d+\.\d+', requirement), requirement
+    assert 'sed \'s/>=/==/\'' in (ROOT/'.ci/oldest').read_text()
+    assert 'bash .ci/oldest' in (ROOT/'.github/workflows/test.yaml').read_text()
+
+
 def test_wheel_works_outside_the_checkout(built, tmp_path):
     site = tmp_path/'site'
     run(sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps', '--target', site, built[1])

@@ -1,5 +1,5 @@
 "Interrupted runs resume to the last bit: real processes, real signals, a disk that is full."
-import os, random, resource, signal, threading, time
+import csv, os, random, resource, signal, threading, time
 from pathlib import Path
 
 import pytest
@@ -77,6 +77,26 @@ def test_a_damaged_checkpoint_is_not_trusted(tmp_path, undisturbed, what):
     finish(folder, every=4)
     assert 'Going on from the checkpoint before it, at batch' in log(folder)
     assert result(folder) == undisturbed[0]
+
+
+def test_what_is_whole_of_a_damaged_run_is_gone_on_from(tmp_path):
+    "Both checkpoints are damaged: the weights of the best epoch and its metrics are left."
+    folder = tmp_path/'run'
+    process = start(folder, set=RECIPE, every=4, prepare=killed_at(40, 0))
+    assert end(process) < 0
+    begun = result_rows(folder)
+    for name in ('checkpoint', 'previous'): (folder/f'{name}.safetensors').write_bytes(b'broken')
+    finish(folder, every=4)
+    assert 'goes on from best.safetensors, the weights after epoch' in log(folder)
+    assert "Lost: all that came after, the optimiser's running means" in log(folder)
+    rows = result_rows(folder)
+    assert len(rows) == 3 and rows[:1] == begun[:1]
+
+
+def result_rows(folder):
+    "Epoch and losses of `metrics.csv`."
+    with open(folder/'metrics.csv') as file: rows = [*csv.DictReader(file)]
+    return [[row[name] for name in ('epoch', 'train_loss', 'valid_loss')] for row in rows]
 
 
 @pytest.mark.parametrize('name', ['SIGINT', 'SIGTERM'])

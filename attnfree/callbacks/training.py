@@ -415,6 +415,7 @@ def _watched():
     ipython = sys.modules.get('IPython')
     return sys.stdout.isatty() or (ipython is not None and ipython.get_ipython() is not None)
 
+@checked
 def duration(
     seconds:float, # From 0
 )->str:            # In the unit that suits it
