@@ -2,7 +2,7 @@
 
 The children are forked, so that the imports are paid for once.
 """
-import csv, multiprocessing, os, shutil, sys, warnings
+import csv, multiprocessing, os, shutil, signal, sys, threading, warnings
 from pathlib import Path
 
 warnings.filterwarnings('ignore')
@@ -10,7 +10,7 @@ os.environ['OMP_NUM_THREADS'] = '1'
 import torch
 
 torch.set_num_threads(1) # before the first fork: a pool of threads does not survive one
-import attnfree.train, attnfree.run
+import attnfree.checkpoint, attnfree.train, attnfree.run
 
 FORK = multiprocessing.get_context('fork')
 RECIPE = ['mixup=0.2', 'ema=0.9', 'drop_path=0.1', 'augment=rand-m5-mstd0.5-inc1', 'epochs=3']
@@ -35,6 +35,15 @@ def start(folder, environment=None, prepare=None, **options):
     process = FORK.Process(target=_child, args=arguments)
     process.start()
     return process
+
+
+def killed_at(step, seconds):
+    "What kills a training so long after it has begun a step: in it, or while it saves."
+    def kill(): os.kill(os.getpid(), signal.SIGKILL)
+    def begin(self):
+        if self.training and self.train_iter == step: threading.Timer(seconds, kill).start()
+    def prepare(): attnfree.checkpoint.Checkpoint.before_batch = begin
+    return prepare
 
 
 def end(process, timeout=120):

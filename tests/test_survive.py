@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from attnfree.checkpoint import Checkpoint, load_state
 
-from running import RECIPE, end, finish, log, result, start
+from running import RECIPE, end, finish, killed_at, log, result, start
 
 
 @pytest.fixture(scope='module')
@@ -15,15 +15,6 @@ def undisturbed(tmp_path_factory):
     begin = time.monotonic()
     assert end(start(folder, set=RECIPE, every=4)) == 0, log(folder)
     return result(folder), time.monotonic() - begin
-
-
-def killed_at(step, seconds):
-    "What kills a training so long after it has begun a step: in it, or while it saves."
-    def kill(): os.kill(os.getpid(), signal.SIGKILL)
-    def begin(self):
-        if self.training and self.train_iter == step: threading.Timer(seconds, kill).start()
-    def prepare(): Checkpoint.before_batch = begin
-    return prepare
 
 
 @pytest.mark.parametrize('workers', [0, 2])
