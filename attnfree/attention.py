@@ -19,7 +19,6 @@ from .sequences import append_tokens,check_room,check_step,count_seen,piece_posi
 from .sequences import read_piece,step_as_piece
 
 # %% ../nbs/mixers/00_attention.ipynb #11030464
-@checked
 def visible_tokens(
     n:int,                        # Tokens
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`

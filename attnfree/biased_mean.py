@@ -303,7 +303,6 @@ def _band_to_blocks(band, left, size, count):
     # reading on with rows one shorter moves each row by one
     return rows.flatten(2)[...,:size*width].unflatten(2, (size, width))
 
-@checked
 def band_logits(
     band:Tensor, # Biases, `(groups, n, left+1+right)`; entry e of row t is for token t - left + e
     left:int,    # How many tokens before itself a token has biases for

@@ -6,8 +6,6 @@
 __all__ = ['attnfree_eval', 'attnfree_predict', 'attnfree_plot']
 
 # %% ../nbs/commands/01_evaluate.ipynb #48ff009c
-from pathlib import Path
-
 from fastcore.script import call_parse
 from .arguments import user_path
 from .train import IMPORTS,one_line_errors,option,quick_imports

@@ -45,7 +45,6 @@ def check_borders(
                              f"{last - first} tokens")
 
 # %% ../nbs/skeleton/03_packing.ipynb #bf84878b
-@checked
 class Texts:
     "The texts that a mixer is given: the rows of a batch, or one behind another in one row."
     def __init__(self,
@@ -89,7 +88,6 @@ class Texts:
         if self.cu_seqlens is None: return texts
         return texts.flatten(0, 1).index_select(0, self.slots)[None]
 
-@checked
 def texts_of(
     mixer:nn.Module,              # With `grid`, and perhaps `prefix` and `causal`
     x:Tensor,                     # Its tokens, `(b, n, d)`, packed `(1, n, d)`

@@ -227,7 +227,6 @@ def check_waits(
         raise ValueError(f"key_padding_mask of shape {tuple(given[0])} and dtype {given[1]} must "
                          f"be bool of shape {tuple(shape)}")
 
-@checked
 def without_waiting(
     x:Tensor,                # Tokens, `(b, n, d)`, or one of each row, `(b, d)`
     key_padding_mask:Tensor|None, # `True` where a row waits, `(b, n)` or `(b,)`; `None`: nowhere
@@ -237,7 +236,6 @@ def without_waiting(
     check_waits(key_padding_mask, x.shape[:-1])
     return x.masked_fill(key_padding_mask[...,None], 0)
 
-@checked
 def to_front(
     x:Tensor,                # Tokens, `(b, n, d)`
     key_padding_mask:Tensor, # `True` where a row waits, `(b, n)`

@@ -43,7 +43,6 @@ def transformed()->bool: # Also within `torch.func.grad` and `jacrev`
     "Whether torch.func makes another function of this one, such as one for each example."
     return not torch.compiler.is_compiling() and bool(torch._C._functorch.maybe_current_level())
 
-@checked
 def largest_span(
     w:Tensor, # Position biases, `(..., rows, columns)`; minus infinity for masked entries
 )->Tensor:    # A scalar
@@ -60,7 +59,6 @@ def sums_for_span(
     ways = [way for way in LIMITS if device != 'mps' or way != 'double'] # which has no float64
     return next((way for way in ways if not span > LIMITS[way]), 'exact')
 
-@checked
 def choose_sums(
     w:Tensor,      # Position biases, as in largest_span
     sums:str=None, # A choice that was made before, kept; `None`: look at w
@@ -76,14 +74,12 @@ def choose_sums(
     if highest - lowest <= LIMITS['fast']: return 'fast' # in every row, if anywhere
     return sums_for_span(largest_span(w).item(), w.device.type)
 
-@checked
 def row_top(
     w:Tensor, # Position biases, `(..., rows, columns)`
 )->Tensor:    # `(..., rows, 1)`
     "The largest bias of each row, a constant for gradients."
     return w.detach().amax(dim=-1, keepdim=True)
 
-@checked
 def full_precision(
     device:str, # Type of the device, such as 'cuda'
 ):              # Context manager
@@ -97,7 +93,6 @@ def _cast(result, dtype):
     if isinstance(result, tuple): return tuple(_cast(part, dtype) for part in result)
     return result.to(dtype)
 
-@checked
 def run_sums(
     sums:str,        # 'fast' or 'double'
     function,        # Called as `function(*tensors, **constants)`; returns a tensor or a tuple
@@ -111,7 +106,6 @@ def run_sums(
         return _cast(result, tensors[0].dtype)
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #eb46a952
-@checked
 def prepare_keys_values(
     k:Tensor,                # Keys, `(b, n, d)`
     v:Tensor,                # Values, `(b, n, d)`
@@ -144,7 +138,6 @@ def safe_denominator(
     return weight if keep is None else torch.where(weight == 0, 1, weight)
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #e67ce78e
-@checked
 def value_scale(
     v:Tensor,    # Values, `(b, n, d)`, 0 for padding
     keep:Tensor|None, # From prepare_keys_values: `None` if there is no padding
@@ -202,7 +195,6 @@ class _Unscale(torch.autograd.Function):
         share, = ctx.saved_tensors
         return None,None,grad if share is None else grad*share
 
-@checked
 def in_scale(
     mean,           # Called as `mean(k, v, *biases)`; linear in v
     scale:Tensor,   # From value_scale
@@ -225,7 +217,6 @@ def in_scale(
     return _Unscale.apply(scale, share, mean(k, v, *biases))
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #44b5091b
-@checked
 def running_max(
     k:Tensor, # Any numbers, `(..., n, d)`
 )->Tensor:    # For every token the maximum up to it, `(..., n, d)`
@@ -282,7 +273,6 @@ def kernels_work(
     if os.environ.get('ATTNFREE_KERNELS') == '0' or not torch.cuda.is_available(): return False
     return _kernels() is not None and getattr(_kernels(), name).agrees()
 
-@checked
 def fits_kernels(
     k:Tensor, # Keys, `(b, n, d)`
     v:Tensor, # Values, `(b, n, d)`

@@ -1,7 +1,7 @@
 """What a long training does to memory, open files and disk, and whether killed ones end equal.
 
-    python tests/soak.py steps --steps 2000   # two workers, EMA, a checkpoint every ten steps
-    python tests/soak.py kills --kills 60     # trainings killed twice at random steps, then compared
+    python tests/soak.py steps --steps 2000  # two workers, EMA, a checkpoint every ten steps
+    python tests/soak.py kills --kills 60    # trainings killed twice at random, then compared
 
 Not in CI: 2,000 steps take a minute, 100 kills ten. Prints a table and ends with 1
 if something grew or differed. The figures of a run stand in the page "What is promised".

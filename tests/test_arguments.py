@@ -18,13 +18,18 @@ STRANGE = {'None': None, 'truth': True, 'number': 2.5, 'nan': float('nan'), 'neg
            'list': ['x', None],
            'dictionary': {1: 2}, 'complex': 1j, 'array': np.zeros(2), 'class': int,
            'tensor': torch.zeros(2, dtype=torch.complex64), 'module': nn.Identity()}
-# Parts of a step, which have no time for it, and what takes anything.
+# Parts of steps and means, which have no time for it; what calls them is checked.
 UNCHECKED = {
     'attnfree.sequences': {'check_state', 'check_step', 'check_waits', 'check_room', 'from_front',
                            'hold', 'append_tokens', 'count_seen', 'piece_positions', 'last_tokens',
-                           'step_as_piece', 'step_or_wait'},
-    'attnfree.aft.variants': {'no_tokens', 'add_token', 'add_tokens', 'as_token'},
-    'attnfree.weighted_mean': {'safe_denominator', 'sums_for_span'},
+                           'step_as_piece', 'step_or_wait', 'without_waiting', 'to_front'},
+    'attnfree.aft.variants': {'no_tokens', 'add_token', 'add_tokens', 'as_token',
+                              'factors_to_band'},
+    'attnfree.weighted_mean': {'safe_denominator', 'sums_for_span', 'full_precision',
+                               'choose_sums', 'row_top', 'run_sums', 'largest_span', 'in_scale',
+                               'running_max', 'fits_kernels', 'prepare_keys_values', 'value_scale'},
+    'attnfree.biased_mean': {'band_logits'}, 'attnfree.attention': {'visible_tokens'},
+    'attnfree.packing': {'texts_of', 'Texts'},
     'attnfree.mixer': {'readable', 'check_tokens'},
 }
 # Checked by argparse, by Triton, or before anything of ours is loaded.

@@ -418,7 +418,6 @@ class AFTFull(_Biased):
                 setattr(self, name, nn.Parameter(new, old.requires_grad))
 
 # %% ../../nbs/mixers/aft/00_variants.ipynb #3401385d
-@checked
 def factors_to_band(
     u:Tensor,  # Factor of the rows, `(n, rank)`
     v:Tensor,  # Factor of the columns, `(n, rank)`
