@@ -229,7 +229,7 @@ LOSS = "lambda scores, share: F.mse_loss(scores[:,0], share)"
     (LIT, '--data digits --task lit --set mixup=0.2', 'mixup=0.2 is for images with a class'),
     (LIT, '--data digits --task lit --model mlm_gmlp_mini_128', 'is a network for texts'),
     (LIT, '--data digits --task lti', "task='lti' is unknown. Nearest: lit"),
-    (LIT, '--recipe bad.toml', "bad.toml': lr='fast' must be a number from 0"),
+    (LIT, '--recipe bad.toml', "bad.toml': lr='fast' must be a number from 1e-12"),
     (TABLES.replace("DataSet('table'", "DataSet('digits'"), '',
      "the data set 'digits' is there already"),
     (TABLES.replace("'table', ('classification',)", "'table', ('lm',)"), '',

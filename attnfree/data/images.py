@@ -53,10 +53,10 @@ def _fetch(url, archive, checksum):
 
 @checked
 def download(
-    url:str,      # A `.tar.gz` or `.zip` archive at whose top stands what `target` is called
-    target:Path,  # The folder or file to make
-    checksum:str, # The md5 of the archive, or its sha256
-)->Path:          # `target`
+    url:str,         # A `.tar.gz` or `.zip` archive at whose top stands what `target` is called
+    target:str|Path, # The folder or file to make
+    checksum:str,    # The md5 of the archive, or its sha256
+)->Path:             # `target`
     "Fetch and unpack an archive to `target`, whole or not at all."
     target = Path(target)
     if target.exists(): return target
