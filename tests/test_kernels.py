@@ -7,7 +7,7 @@ import pytest, torch
 from torch._subclasses import FakeTensorMode
 from torch.testing import assert_close
 
-from attnfree import weighted_mean
+from attnfree import biased_mean, weighted_mean
 from attnfree.biased_mean import band_mean, full_mean
 from attnfree.kernels.proofs import interpreted
 from attnfree.language import create_model
@@ -119,7 +119,7 @@ print('true')''')
 
 
 def test_networks_take_it_on_a_gpu():
-    called, work = [], weighted_mean.plain_mean.__globals__
+    called, work = [], vars(weighted_mean)
     import attnfree.kernels.prefix_mean as kernels
     original = kernels.causal_mean
     def noted(*args):
@@ -144,19 +144,19 @@ def test_a_graph_asks_once_whether_they_work():
     kernels = SimpleNamespace(prefix_mean=kernels)
     gpu = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: True))
     ask = weighted_mean.kernels_work
-    with patch.dict(ask.__globals__, torch=gpu, _kernels=lambda: kernels):
+    with patch.dict(vars(weighted_mean), torch=gpu, _kernels=lambda: kernels):
         graph = torch.compile(lambda x: x + ask('prefix_mean'), backend='eager', fullgraph=True)
         assert_close(graph(torch.ones(3)), torch.full((3,), 2.))
 
 
 def test_means_with_biases_take_it_on_a_gpu():
     import attnfree.kernels.biased_mean as kernels
-    parts, called = weighted_mean.kernels_work.__globals__, []
+    parts, called = vars(weighted_mean), []
     def noted(*args, **options):
         called.append(args[2].shape)
         return args[1] + 0
     with patch.dict(parts, kernels_work=lambda name: True), \
-            patch.dict(band_mean.__globals__, kernels_work=lambda name: True), \
+            patch.dict(vars(biased_mean), kernels_work=lambda name: True), \
             patch.object(kernels, 'exact_band_mean', noted), \
             patch.object(kernels, 'exact_full_mean', noted), FakeTensorMode():
         k = torch.ones(2, 100, 8, device='cuda')
