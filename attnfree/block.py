@@ -58,7 +58,7 @@ class ShortConv(nn.Module):
         width:int, # Tokens that are read, the current one included
     ):
         super().__init__()
-        if not isinstance(width, int) or width < 2:
+        if width < 2:
             raise ValueError(f"width={width!r} of a short convolution must be a whole number "
                              "from 2")
         self.dim = dim

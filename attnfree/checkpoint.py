@@ -289,11 +289,12 @@ def last_checkpoint(
         problem = str(error)
     return load_state(previous),problem
 
-def _rows(file):
-    "The rows of a table; none where it is missing or damaged."
+def _rows(file, last):
+    "The rows of a table up to an epoch; none where it is missing or damaged."
     try:
-        with open(file, newline='') as table: return [*csv.DictReader(table)]
-    except (OSError, ValueError, csv.Error): return []
+        with open(file, newline='') as table: rows = [*csv.DictReader(table)]
+        return [row for row in rows if float(row['epoch']) <= last]
+    except (OSError, ValueError, KeyError, TypeError, csv.Error): return []
 
 @checked
 def best_state(
@@ -302,11 +303,11 @@ def best_state(
     "What is left of a run: the weights of its best epoch; raises `ValueError` if they are not."
     weights,about = load_tensors(Path(folder)/'best.safetensors')
     if 'epoch' not in about: raise ValueError('best.safetensors does not say its epoch')
-    epoch = int(about['epoch'])
-    logs = {name: _rows(Path(folder)/f'{name}.csv') for name in ('metrics', 'steps')}
-    return dict(model=weights, position=(epoch, 0), best=float(about['value']), callbacks={},
-                random=[], epochs=logs['metrics'][:epoch],
-                steps=[row for row in logs['steps'] if float(row['epoch']) <= epoch])
+    epochs = int(about['epoch'])
+    logs = [_rows(Path(folder)/'metrics.csv', epochs-1), # which counts from 0
+            _rows(Path(folder)/'steps.csv', epochs)]
+    return dict(model=weights, position=(epochs, 0), best=float(about['value']), callbacks={},
+                random=[], logs=logs)
 
 @checked
 class Checkpoint(Callback):
@@ -331,12 +332,11 @@ class Checkpoint(Callback):
         except ValueError as error:
             try: state = best_state(self.folder)
             except (ValueError, OSError): raise error
-            kept = len(state['epochs'])
             return state,(f"{error}. No checkpoint is whole, so the training goes on from "
-                          f"best.safetensors, the weights after epoch {state['position'][0] - 1}. "
+                          f"best.safetensors, the weights after {state['position'][0]} epochs. "
                           "Lost: all that came after, the optimiser's running means and the random "
-                          f"numbers. Kept: the metrics of {kept} epochs. What follows is not what "
-                          "would have followed")
+                          f"numbers. Kept: the metrics of {len(state['logs'][0])} epochs. What "
+                          "follows is not what would have followed")
         if problem is None: return state,None
         epoch,batch = state['position']
         return state,(f"{problem}. Going on from the checkpoint before it, at batch {batch} of "
@@ -364,7 +364,7 @@ class Checkpoint(Callback):
         for net in (trained_model(self.learn), evaluated_model(self.learn)):
             net.load_state_dict(self.state['model'])
         log,epoch = getattr(self.learn, 'run_log', None),self.state['position'][0]
-        if log is not None: log.epochs,log.steps = self.state['epochs'],self.state['steps']
+        if log is not None: log.epochs,log.steps = self.state['logs']
         self.state['schedule'] = epoch/self.n_epoch,epoch*len(self.dls.train)
 
     def _check(self):

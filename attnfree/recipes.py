@@ -432,7 +432,7 @@ def _agree(settings):
     first,second = settings['betas']
     if first**2 > second:
         raise ValueError(f"betas={first},{second}: with a second one below the square of the "
-                         f"first Adam's steps grow without bound: pass betas={first},0.999")
+                         f"first Adam's steps can grow without bound: pass betas={first},0.999")
     if bs % parts:
         raise ValueError(f"bs={bs} cannot be divided into accumulate={parts} equal parts: pass a "
                          f"multiple of {parts}")

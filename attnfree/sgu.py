@@ -60,27 +60,18 @@ GATES = {  # of the tokens Z (split: Z1), and of the gate f(Z) (split: f(Z2))
     'split':          lambda z,gate: z*gate,
 }
 
-def _check_sizes(
-    **sizes, # Numbers by name
-)->None:
-    "Raise `ValueError` for a size that is no whole number from 1."
-    for name,size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise ValueError(f"{name}={size!r} must be a whole number from 1")
-
 def _mixed_channels(
     dim:int,   # Channels that come in
     form:str,  # Form of the gate
     heads:int, # Groups of channels with a matrix each
 )->int:        # Channels that are mixed, and that come out
     "The width of the gate; raises `ValueError` for options that do not fit together."
-    _check_sizes(dim=dim)
     if form not in GATES: raise ValueError(f"form={form!r} must be one of {', '.join(GATES)}")
     if form == 'split' and dim % 2:
         raise ValueError(f"form='split' needs an even number of channels, not dim={dim}: use "
                          "another width or form='multiplicative'")
     width = dim//2 if form == 'split' else dim
-    if not isinstance(heads, int) or heads < 1 or width % heads:
+    if width % heads:
         raise ValueError(f"heads={heads} must divide the {width} channels that are mixed")
     return width
 
@@ -246,7 +237,6 @@ class TinyAttention(nn.Module):
         super().__init__()
         count_tokens(grid, prefix, causal)
         dim_out = dim if dim_out is None else dim_out
-        _check_sizes(dim=dim, size=size, dim_out=dim_out)
         self.grid,self.prefix,self.causal = tuple(grid),prefix,causal
         self.qkv,self.out = nn.Linear(dim, 3*size),nn.Linear(size, dim_out)
 
@@ -353,7 +343,6 @@ class GatedMLP(nn.Module):
     ):
         super().__init__()
         hidden = 6*dim if hidden is None else hidden
-        _check_sizes(dim=dim, hidden=hidden, attention=1 if attention is None else attention)
         if form == 'split' and hidden % 2:
             raise ValueError(f"hidden={hidden} must be even for form='split', which halves it")
         tokens = dict(prefix=prefix, causal=causal)

@@ -273,8 +273,9 @@ def build_network(
             raise ValueError(f"model={name!r} cannot be built with {arguments}: {error}") from error
     needs = sum(t.numel()*t.element_size() for t in (*net.parameters(), *net.buffers()))
     if needs > memory()/2:
-        raise ValueError(f"model={name!r} has {needs/2**30:,.0f} GiB of parameters, and this "
-                         f"machine {memory()/2**30:,.0f} GiB of memory: use smaller sizes")
+        raise ValueError(f"model={name!r} has {needs/2**30:,.0f} GiB of parameters, more than half "
+                         f"of this machine's {memory()/2**30:,.0f} GiB of memory: use smaller "
+                         "sizes")
     return task.build(arguments)
 
 @checked

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import fastcore.script
 from fastcore.script import call_parse
-from .arguments import checked,user_path
+from .arguments import ArgumentError,checked,user_path
 
 # %% ../nbs/commands/00_train.ipynb #41ea12d2
 @checked
@@ -38,8 +38,10 @@ def one_line_errors(
     "Turn the errors that a user can mend into the last line of a command."
     try: yield
     except (ValueError, OSError, FloatingPointError) as error:
+        # without what fastai writes before it, and the name of the function that was called
         ours = re.sub(r'^Exception occured in `\w+` when calling event `\w+`:\s*', '', str(error))
-        raise SystemExit(f"{command}: {ours}") # without what fastai writes before it
+        if isinstance(error, ArgumentError): ours = re.sub(r'^\w+: ', '', ours)
+        raise SystemExit(f"{command}: {ours}")
     except KeyboardInterrupt:
         print(f"\n{command}: interrupted", file=sys.stderr)
         raise SystemExit(130) from None # what a shell expects of Ctrl-C

@@ -63,10 +63,11 @@ def attnfree_bench(
             path = path/f"bench_{case}{'_memory' if memory and case != 'models' else ''}.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
         if not os.access(path.parent, os.W_OK):
-            raise PermissionError(f"out={out!r} cannot be written to")
+            raise PermissionError(f"out={out!r} cannot be written to: name another folder")
         import_all(imports)
         with _threads(threads):
             if case == 'models':
+                # str: argparse makes a list of --models=--
                 table = bench_models(str(models).split(','), repeats, batch,
                                      str(precision).split(','), also, memory, device, size)
             elif memory: table = memory_bench(case, threads, batch)

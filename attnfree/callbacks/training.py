@@ -423,6 +423,18 @@ def duration(
     if seconds < 90: return f'{seconds:.0f} s'
     return f'{seconds/60:.0f} min' if seconds < 5400 else f'{seconds/3600:.1f} h'
 
+def _estimate(left, seconds, waited, steps):
+    "What is said after so many steps of a training with `left` more."
+    cores,threads = os.cpu_count() or 1,torch.get_num_threads()
+    says = (f'About {duration(left*seconds/steps)} to go, {seconds/steps:.2g} s a step, without '
+            'evaluation')
+    if waited > 0.3*seconds:
+        return (f'{says}; {waited/seconds:.0%} of it waiting for data: load them in processes of '
+                f'their own (--workers {max(1, cores - 1)}), and measure them alone (--loader)')
+    if threads == cores or torch.cuda.is_available(): return says
+    return (f'{says}; {threads} of {cores} processors compute: --set threads={cores} may be '
+            'faster')
+
 @checked
 class ConsoleLog(Callback):
     "Say how long a training will take, and where no bar is seen print a line for each epoch."
@@ -451,18 +463,10 @@ class ConsoleLog(Callback):
         if self.told or not self.training: return
         sums = self.learn.run_log.of_epoch
         if sums['seconds'] < self.after or self.train_iter < 2: return
-        self.told,a_step = True,sums['seconds']/(self.iter + 1)
-        left = (self.n_epoch - self.epoch)*self.n_iter - self.iter - 1
-        if left*a_step < self.least: return
-        waiting,cores = sums['waited']/sums['seconds'],os.cpu_count() or 1
-        says = f'About {duration(left*a_step)} to go, {a_step:.2g} s a step, without evaluation'
-        if waiting > 0.3:
-            says += (f'; {waiting:.0%} of it waiting for data: load them in processes of their own '
-                     f'(--workers {max(1, cores - 1)}), and measure them alone (--loader)')
-        elif torch.get_num_threads() < cores and not torch.cuda.is_available():
-            says += (f'; {torch.get_num_threads()} of {cores} processors compute: '
-                     f'--set threads={cores} may be faster')
-        print(says, flush=True)
+        self.told,steps = True,self.iter + 1
+        left = (self.n_epoch - self.epoch)*self.n_iter - steps
+        if left*sums['seconds']/steps < self.least: return
+        print(_estimate(left, sums['seconds'], sums['waited'], steps), flush=True)
 
     def after_epoch(self):
         "The line of an epoch."

@@ -168,15 +168,8 @@ class ImageExample:
     def label(self): return Pipeline(self.labelling)(self.item)
 
 # %% ../../nbs/data/00_images.ipynb #8cd2fd63
-def _positive(**named):
-    "Raise `ValueError` for the first of `named` that is not a positive integer."
-    for name,value in named.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value<1:
-            raise ValueError(f"{name}={value!r} must be a positive integer")
-
-def _check_loader(bs, workers, examples, what):
+def _check_loader(bs, examples, what):
     "Raise `ValueError` for what a loader cannot do."
-    _positive(bs=bs)
     if examples < bs:
         raise ValueError(f"bs={bs} is more than the {examples} training {what}; "
                          f"pass bs={examples} or less")
@@ -262,8 +255,7 @@ class Images:
         task = task or task_named('classification')
         size = self.size if size is None else size
         train,valid = self.items
-        _positive(bs=bs, size=size)
-        _check_loader(bs, workers, len(train), 'images')
+        _check_loader(bs, len(train), 'images')
         crops = augment and self.cut is not None
         fit = Fit(size, crop_pct=self.crop_pct, split_idx=1 if crops else None)
         changes = [*(self.cut(size) if crops else []), *self._policy(augment, size)]
@@ -394,7 +386,6 @@ def cifar10(
     subset:int=50_000,  # Train on this many images only, the first ones of the official order
 )->Images:              # 50,000 to train on, 10,000 held out; three channels, 32 x 32 pixels
     "CIFAR-10 from its official files, with the official test images held out."
-    _positive(subset=subset)
     folder = _find(path, [CIFAR10.base_folder], ['batches.meta*'], CIFAR10.url, CIFAR10.tgz_md5)
     files = CIFAR10.train_list[:math.ceil(subset/10_000)] + CIFAR10.test_list
     meta = read_cifar(folder/CIFAR10.meta['filename'], CIFAR10.meta['md5'])

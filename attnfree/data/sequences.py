@@ -79,7 +79,7 @@ class ByteWindows:
     ):
         self.file,self.begin,self.end,self.n = Path(file),begin,end,n
         self.stride,self.drawn = n if stride is None else stride,drawn
-        if not isinstance(self.stride, int) or not 1 <= self.stride <= n:
+        if not 1 <= self.stride <= n:
             raise ValueError(f"stride={stride!r} must be a whole number from 1 to n={n}")
         size = self.file.stat().st_size
         if not 0 <= begin <= end <= size:

@@ -23,7 +23,7 @@ from ..text.corpus import hold_out,text_files,Texts,TextWindows,token_corpus
 from ..text.objectives import (AnswerWindows,encode_sentences,read_sentences,read_squad,
                                       SENTENCES)
 from ..loader import RepeatableDL
-from .images import data_path,_check_loader,_only_valid,_positive
+from .images import data_path,_check_loader,_only_valid
 
 # %% ../../nbs/data/01_texts.ipynb #95b3d32e
 class TextExample(NamedTuple):
@@ -104,11 +104,10 @@ class TokenData:
     )->DataLoaders:          # Inputs and targets as the task makes them; a test set comes third
         "The data for a task."
         size = self.size if size is None else size
-        _positive(bs=bs, size=size)
         if pack and 'pack' not in task.fields:
             raise ValueError(f"pack=True is for texts with a class, not for task={task.name!r}")
         train,*held = self.examples(size, bool(augment), skip_bad)
-        _check_loader(bs, workers, len(train), 'examples')
+        _check_loader(bs, len(train), 'examples')
         device = default_device()
         def rows(part, held_out): return TaskDataset(part, task, self, size, held_out, pack)
         packed = dict(create_batch=pack_texts) if pack else {}
