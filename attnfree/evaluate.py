@@ -13,7 +13,7 @@ from .train import IMPORTS,one_line_errors,option,quick_imports
 # %% ../nbs/commands/01_evaluate.ipynb #89b16025
 @call_parse
 def attnfree_eval(
-    run:str,             # Folder of a run
+    run:str,             # Folder of a run, or name of a published network
     data:str=None,       # Data set that the run's task serves; by default that of the training
     path:str=None,       # Folder with the data; by default where the run had them
     size:option('Side of the images in pixels, or tokens of a text or a window; by default as in '
@@ -44,7 +44,7 @@ def attnfree_eval(
 # %% ../nbs/commands/01_evaluate.ipynb #ce0d654d
 @call_parse
 def attnfree_predict(
-    run:str,         # Folder of a run
+    run:str,         # Folder of a run, or name of a published network
     images:option('Image files', str, nargs='+', opt=False),
     top:int=5,       # How many classes are named
     out:option("Folder for the pictures, or a file for one; by default predictions in the run's "
@@ -64,7 +64,7 @@ def attnfree_predict(
 # %% ../nbs/commands/01_evaluate.ipynb #8655a5de
 @call_parse
 def attnfree_plot(
-    runs:option('Folders of runs', str, nargs='+', opt=False),
+    runs:option('Folders of runs, or names of published networks', str, nargs='+', opt=False),
     out:str='curves.png', # File for the picture, or a folder for curves.png
     metric:option('Column of metrics.csv for the second panel; by default the one by which the '
                   'best epoch was chosen', str)=None,

@@ -12,7 +12,7 @@ from .train import IMPORTS,one_line_errors,quick_imports
 # %% ../nbs/commands/02_generate.ipynb #56024422
 @call_parse
 def attnfree_generate(
-    run:str,             # Run folder of attnfree_train, of a language model of bytes or pixels
+    run:str,             # Run folder of a language model of bytes or pixels, or a published name
     prompt:str='\n',     # Text: what it begins with
     tokens:int=400,      # Text: how many bytes to write
     temperature:float=0.8, # 0 takes the most likely value each time, 1 draws by probability

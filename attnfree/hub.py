@@ -12,7 +12,7 @@ from .train import IMPORTS,one_line_errors,quick_imports
 # %% ../nbs/commands/04_hub.ipynb #7c8a90a4
 @call_parse
 def attnfree_hub(
-    run:str,         # Folder of a run on images with classes
+    run:str,         # Folder of a run on images with classes, or a published name
     folder:str,      # Folder to write, new or empty
     best:bool=False, # Take the weights of the best epoch, not of the last
     imports:IMPORTS=None,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from safetensors.torch import load_file
 from .aft.variants import AFTFull,AFTLocal,AFTSimple
 from .aft.conv import AFTConv
 from .arguments import checked,parameter_kind
@@ -21,7 +22,8 @@ from .ff import FeedForwardMixer
 from .mixer import check_mixer
 from .sgu import GatedMLP
 from .text.model import CausalLM,LanguageModel,MaskedLM,TokenEmbedding
-from .families import Family,NETWORKS,family_of,network_names,register
+from .families import (Family,NETWORKS,check_published,family_of,network_names,
+                               published_folder,register)
 
 # %% ../nbs/models/02_language.ipynb #97485217
 class Size(NamedTuple):
@@ -288,10 +290,24 @@ def _check_options(name, mixer):
         if value is not None and not kind.allows(value):
             raise ValueError(f"mixer={mixer}: {option}={value!r} must {kind.must(value)}")
 
+def _pretrained(name, n, fixed, options):
+    "A network with its published weights, which settle what is `fixed`."
+    folder = published_folder(name)
+    own = check_published(folder)['model']
+    for option,value in fixed.items():
+        if value not in (None, {}, own.get(option)):
+            raise ValueError(f"{option}={value} with pretrained=True: the published {folder.name} "
+                             f"has {own.get(option)}; leave it out, or build it without weights")
+    net = create_model(name, **{key: own.get(key) for key in ('n', *fixed)}, **options)
+    net.load_state_dict(load_file(folder/'model.safetensors'))
+    if n not in (None, own['n']): net.set_input_size(n)
+    return net
+
 @checked
 def create_model(
     name:str,               # A name from model_names()
     *,
+    pretrained:bool=False,  # Load published weights; `ValueError` where there are none
     vocab_size:int=None,    # Entries of the tokenizer's vocabulary; `None` is the model's own
     n:int=None,             # Tokens of the longest text; `None` is the model's own
     mixer:dict=None,        # Options that replace its mixer's own, such as `dict(window=8)`
@@ -300,7 +316,11 @@ def create_model(
     mask_padding:bool=None, # Let no token of a text read padding, id 0; `None`: as its family does
 )->LanguageModel:           # The network, freshly initialised: a MaskedLM or a CausalLM
     "Build a language model by name; raises `ValueError` for an unknown name or mixer option."
+    name = name.partition('.')[0] # a tag is of interest for weights only
     family,size = _size_of(name)
+    if pretrained:
+        options = dict(drop=drop, drop_path_rate=drop_path_rate, mask_padding=mask_padding)
+        return _pretrained(name, n, dict(vocab_size=vocab_size, mixer=mixer), options)
     if mixer: _check_options(name, mixer)
     size = size._replace(n=size.n if n is None else n, mixer={**size.mixer, **(mixer or {})})
     options = dict(vocab_size=vocab_size, drop=drop, drop_path_rate=drop_path_rate)

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['LOCK_FILES', 'FORMAT', 'full_settings', 'attnfree_learner', 'recipe_schedule', 'fit_recipe', 'learner_case',
-           'new_run', 'config_checksum', 'save_run', 'read_config', 'check_imports', 'build_model', 'load', 'predict']
+           'new_run', 'config_checksum', 'save_run', 'run_folder', 'results_folder', 'read_config', 'check_imports',
+           'build_model', 'load', 'predict']
 
 # %% ../nbs/learning/03_learner.ipynb #9ff31460
 import json,math,zlib
@@ -29,7 +30,7 @@ from .callbacks.penalties import Penalty
 from .checkpoint import load_tensors,save_tensors
 from .data.datasets import DATASETS
 from .data.images import image_tensor
-from .families import NETWORKS
+from .families import NETWORKS,WEIGHTS,is_published,published_folder
 from .loader import RepeatableDL
 from .optimiser import GroupedAdamW,parameter_groups,warmup_schedule
 from .processes import ManyProcesses,rank_and_world
@@ -218,11 +219,30 @@ def _check_settings(settings, file):
         raise ValueError(f"{str(file)!r} is no configuration of a run: training: {error}") from None
 
 @checked
+def run_folder(
+    run:str|Path, # A run folder; or the name of a published network, where no such run is there
+)->Path:          # The folder
+    "Where a run is; raises `ValueError` for a network whose weights are not published."
+    folder,name = user_path(run, 'run'),str(run)
+    if (folder/'config.json').exists(): return folder
+    if is_published(name): return published_folder(name)
+    if not folder.exists() and name.removeprefix('attnfree_') in NETWORKS: published_folder(name)
+    return folder
+
+@checked
+def results_folder(
+    run:str|Path, # As for run_folder
+)->Path:          # The run's own; of a published network one of its name in the current folder
+    "Where what is found out about a run is written."
+    folder = run_folder(run)
+    return Path(folder.name) if folder.parent == WEIGHTS else folder
+
+@checked
 def read_config(
-    run:str|Path, # Run folder
+    run:str|Path, # Run folder, or name of a published network
 )->dict:          # What save_run was given, and `format`
     "The configuration of a run; raises `ValueError` for one of another format."
-    file = user_path(run, 'run')/'config.json'
+    file = run_folder(run)/'config.json'
     if not file.is_file():
         raise FileNotFoundError(f"run={str(run)!r} holds no config.json: name the folder that "
                                 "attnfree_train printed")
@@ -275,14 +295,17 @@ def build_model(
 
 @checked
 def load(
-    run:str|Path,        # Run folder that attnfree_train or save_run wrote
+    run:str|Path,        # Run folder that attnfree_train or save_run wrote, or a published name
     weights:str='model', # 'model' for those at the end, 'best' for those of the best epoch
 )->tuple:                # The model in eval mode, and the configuration as a dict
     "Build the network of a run again, with its weights."
     if weights not in ('model', 'best'):
         raise ValueError(f"weights={weights!r} must be 'model' or 'best'")
-    config,file = read_config(run),user_path(run, 'run')/f'{weights}.safetensors'
+    config,file = read_config(run),run_folder(run)/f'{weights}.safetensors'
     if not file.exists():
+        if run_folder(run).parent == WEIGHTS:
+            raise FileNotFoundError(f"run={str(run)!r} is published with the weights at its end: "
+                                    "leave out 'best'")
         best = ", or take load(run, 'best')" if (file.parent/'best.safetensors').exists() else ''
         raise FileNotFoundError(f"run={str(run)!r} holds no {file.name}: it did not come to its "
                                 f"end. Go on with attnfree_train --resume --out {run}{best}")

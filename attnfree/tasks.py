@@ -156,9 +156,11 @@ class Task:
         start:str|Path, # Folder of a run that a network should begin with
         config:dict,    # Its configuration
     )->None:
-        "Raise `ValueError` if a network for this task cannot begin with what that run has learned."
-        raise ValueError(f"start={str(start)!r}: a network for {self.inputs} begins with fresh "
-                         "weights; only those for texts take over embeddings and blocks of a run")
+        "Raise `ValueError` if that run was trained on inputs of another kind."
+        other = task_named(config['task']).inputs
+        if other != self.inputs:
+            raise ValueError(f"start={str(start)!r} was trained on {other}: name a run on "
+                             f"{self.inputs}")
 
     def begin_from(self,
         model:nn.Module, # A new network
@@ -166,8 +168,17 @@ class Task:
         old:nn.Module,   # The network of that run
         dls:DataLoaders, # The data
     )->None:
-        "Take over what another network has learned; raises `ValueError` where that is impossible."
-        raise NotImplementedError
+        "Take over all but the classifier; raises `ValueError` for another network."
+        from attnfree.families import fitted_weights
+        head = getattr(model, 'default_cfg', {}).get('classifier', ())
+        heads = tuple(f'{name}.' for name in ([head] if isinstance(head, str) else head))
+        fresh = {name: value for name,value in model.state_dict().items()
+                 if name.startswith(heads)}
+        try: model.load_state_dict(fitted_weights(old, model) | fresh)
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(f"start={str(start)!r} holds a network whose weights do not fit: take "
+                             "the same model, for data of the same kind "
+                             f"({str(error).splitlines()[-1].strip()})") from error
 
     def resize(self,
         model:nn.Module, # A network of a run
@@ -515,15 +526,6 @@ class TextTask(TokenTask):
     )->None:
         "Raise `ValueError` if the network has another vocabulary than the tokenizer."
         check_vocab(dls.tokenizer, model.stem.words.num_embeddings)
-
-    def check_start(self,
-        start:str|Path, # Folder of a run that a network should begin with
-        config:dict,    # Its configuration
-    )->None:
-        "Raise `ValueError` if that run was not trained on texts."
-        other = task_named(config['task']).inputs
-        if other != self.inputs:
-            raise ValueError(f"start={str(start)!r} was trained on {other}: name a run on texts")
 
     def begin_from(self,
         model:nn.Module, # A new network

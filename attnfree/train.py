@@ -88,8 +88,8 @@ def attnfree_train(
     every:int=0,         # Save a checkpoint every n steps too; 0: after each epoch
     skip_bad:bool=False, # Skip images that cannot be read, and count them
     log:str=None,        # tensorboard, wandb, or both with a comma
-    start:option('Run folder of a network pre-trained on texts, whose vocabulary, blocks and '
-                 'tokenizer are taken over', str)=None,
+    start:option('Run folder, or name of a published network, to begin with: all but the head of '
+                 'images is taken over; of texts vocabulary, blocks and tokenizer', str)=None,
     tokenizer:option('For texts: bytes, pieces (learned from the training texts), or the json of a '
                      'tokenizer; by default bytes', str)=None,
     no_draw:bool=False,  # Draw nothing at the end; attnfree_plot does it later

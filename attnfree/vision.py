@@ -230,14 +230,14 @@ def model_names()->list[str]: # Names for create_model
 def create_model(
     name:str,                         # A name from model_names(), or `timm:NAME` for one of timm's
     *,
-    pretrained:bool=False,            # No weights are published: `True` raises `RuntimeError`
+    pretrained:bool=False,            # Load published weights; `ValueError` where there are none
     img_size:int|tuple[int,int]=None, # Height and width in pixels; `None` is the model's own
-    in_chans:int=3,                   # Channels of the images
-    num_classes:int=1000,             # Number of classes; 0 returns features
+    in_chans:int=None,                # Channels of the images; `None`: the published ones, or 3
+    num_classes:int=None,             # Classes, 0: features; `None`: the published ones, or 1,000
     global_pool:str=None,             # One of POOLS; `None`: the class token where there is one
     drop_rate:float=0,                # Dropout before the head
     drop_path_rate:float=0,           # Stochastic depth of the last block
-)->Backbone:                          # The network, freshly initialised
+)->Backbone:                          # The network, freshly initialised or pretrained
     "Build a network for images by name; raises `ValueError` with the nearest names."
     arguments = dict(pretrained=pretrained, img_size=img_size, in_chans=in_chans,
                      num_classes=num_classes, global_pool=global_pool, drop_rate=drop_rate,
@@ -245,8 +245,9 @@ def create_model(
     if (baseline := str(name).removeprefix(TIMM)) != name:
         check_known('model', name, [f'{TIMM}{known}' for known in timm.list_models()])
         arguments = {key: value for key,value in arguments.items() if value not in (None, 0)}
-        return timm.create_model(baseline, **arguments | dict(num_classes=num_classes))
-    family_of(name, ['images'])
+        if num_classes is not None: arguments['num_classes'] = num_classes
+        return timm.create_model(baseline, **arguments)
+    family_of(name.partition('.')[0], ['images'])
     return timm.create_model(f'attnfree_{name}', **arguments)
 
 @checked

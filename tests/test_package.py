@@ -46,7 +46,9 @@ def test_wheel(built):
         metadata = archive.read(f'{info}/METADATA').decode()
         commands = archive.read(f'{info}/entry_points.txt').decode()
     modules = {p.relative_to(ROOT).as_posix() for p in (ROOT/'attnfree').rglob('*.py')}
-    assert {n for n in names if not n.startswith(info)} == modules
+    weights = {p.relative_to(ROOT).as_posix() for p in (ROOT/'attnfree/weights').glob('*/*')}
+    assert len(weights) == 4*18
+    assert {n for n in names if not n.startswith(info)} == modules | weights
     assert f"\nVersion: {settings()['version']}\n" in metadata
     assert f"\nRequires-Python: >={settings()['min_python']}\n" in metadata
     for command in settings()['console_scripts'].split():

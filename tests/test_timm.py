@@ -14,7 +14,8 @@ NAMES = [f'attnfree_{name}' for name in model_names() if '_micro_' in name]
 IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
-def model(name, **options): return randomise(timm.create_model(name, **options), std=0.1)
+def model(name, **options):
+    return randomise(timm.create_model(name, in_chans=3, **options), std=0.1)
 
 
 def modes(network): return {part.training for part in network.modules()}
@@ -81,7 +82,7 @@ def test_weights_of_other_classes_by_a_file(name, tmp_path):
     "As `pretrained=True` with a file in the configuration: the head stays new, the rest is read."
     source, file = model(name, num_classes=7), tmp_path/'weights.safetensors'
     save_file(source.state_dict(), file)
-    network = timm.create_model(name, pretrained=True, num_classes=3,
+    network = timm.create_model(name, pretrained=True, num_classes=3, in_chans=3,
                                 pretrained_cfg_overlay=dict(file=str(file), num_classes=7))
     state, rest = network.state_dict(), source.state_dict()
     assert network.num_classes == len(state['readout.head.weight']) == 3

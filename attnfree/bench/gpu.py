@@ -127,7 +127,8 @@ def _network(name):
     from attnfree.vision import create_model
     torch.manual_seed(0)
     if name in model_names(): return randomise(words(name), std=0.05),torch.randint(16, (2, 32))
-    return randomise(create_model(name, num_classes=10), std=0.05),torch.randn(2, 3, 8, 8)
+    network = create_model(name, in_chans=3, num_classes=10)
+    return randomise(network, std=0.05),torch.randn(2, 3, 8, 8)
 
 @checked
 def check_network(

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt,pandas as pd
 from ..arguments import checked,user_path
-from ..learner import read_config
+from ..learner import read_config,run_folder
 from ..visualise.weights import plot_curves
 
 # %% ../../nbs/run/04_comparison.ipynb #5c1ad53a
 def _tables(run):
     "The tables of `metrics.csv` and, if there is one, of `steps.csv`."
     read_config(run)
-    files = [user_path(run, 'run')/name for name in ('metrics.csv', 'steps.csv')]
+    files = [run_folder(run)/name for name in ('metrics.csv', 'steps.csv')]
     if not files[0].exists():
         raise FileNotFoundError(f"run={str(run)!r} holds no metrics.csv: it has not finished an "
                                 "epoch")

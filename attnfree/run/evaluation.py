@@ -17,7 +17,7 @@ from ..arguments import checked,user_path
 from ..callbacks.training import write_atomically
 from ..data.datasets import data_set_for
 from ..imports import error_context
-from ..learner import load
+from ..learner import load,results_folder,run_folder
 from ..tasks import task_named
 
 # %% ../../nbs/run/02_evaluation.ipynb #18410967
@@ -31,7 +31,7 @@ def _of_run(config, data=None, path=None, *, run=None, size=None, bs=None, worke
     name = data or source['data']
     if path is None and name == source.get('data'): path = source.get('path')
     data_set,task = data_set_for(name, config['task'])
-    file = user_path(run or '', 'run')/'tokenizer.json'
+    file = (run_folder(run) if run else Path())/'tokenizer.json'
     tokenizer = file if run and file.exists() else None
     trained = training.get('bs', 64)//training.get('accumulate', 1)
     bs = min(64, trained) if bs is None else bs
@@ -70,7 +70,7 @@ class EvaluationPlan(NamedTuple):
 @delegates(run_dls)
 @checked
 def plan_evaluation(
-    run:str,           # Folder of a run
+    run:str,           # Folder of a run, or name of a published network
     *,
     best:bool=False,   # Take the weights of the best epoch
     examples:int=None, # Evaluate up to n examples; `None`: all
@@ -92,7 +92,7 @@ def plan_evaluation(
         described += f', {examples} of {loader.n:,} evenly spaced'
     conditions = (f"{config['model']['name']} on {described}, weights of the "
                   f"{'best' if best else 'last'} epoch")
-    out = user_path(run if out is None else out, 'out')
+    out = results_folder(run) if out is None else user_path(out, 'out')
     return EvaluationPlan(model, dls, loader, conditions, out, config.get('training') or {})
 
 @checked

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from torch import Tensor,nn
 from ..arguments import checked
 from ..data.datasets import data_set_for
+from ..learner import results_folder
 
 # %% ../../nbs/run/05_generation.ipynb #0d1b02ad
 def _check_share(top_p):
@@ -186,6 +187,7 @@ def complete_run(
     chosen = torch.from_numpy(held_out[:images].astype('int64'))
     made = complete_images(model, chosen, keep, **kwargs)
     figure = plot_completions(chosen, [made], keep, config['data']['vocab_size'])
-    file = Path(run)/'completed.png'
+    file = results_folder(run)/'completed.png'
+    file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=150)
     return file

@@ -22,9 +22,10 @@ from ..checkpoint import CHECKPOINTS,higher_is_better
 from ..data.datasets import create_dls,data_set_for
 from ..data.images import data_config
 from ..evaluation import evaluating
+from ..families import WEIGHTS
 from ..imports import error_context
 from ..mixer import collect_penalty
-from ..learner import check_imports,load,read_config,recipe_schedule
+from ..learner import check_imports,load,read_config,recipe_schedule,run_folder
 from ..optimiser import parameter_groups
 from ..processes import rank_and_world
 from ..recipes import (PENALTIES,default_recipe,parse_settings,recipe as settings_of,
@@ -45,6 +46,9 @@ def _begun_settings(run, recipe, given):
     "Settings and source of a run that goes on; raises `ValueError` where others are asked for."
     config = read_config(run)
     check_imports(config)
+    if run_folder(run).parent == WEIGHTS:
+        raise ValueError(f"out={str(run)!r} is a published network and no run to go on with: begin "
+                         f"a new one with --start {run}")
     if not isinstance(config.get('training'), dict) or not isinstance(config.get('source'), dict):
         raise ValueError(f"out={str(run)!r} was not written by attnfree_train: its configuration "
                          "has no training and source to go on with")
@@ -98,7 +102,7 @@ def requested_settings(
     task:str=None,         # Where a data set has several
     model:str=None,        # Name of the network
     epochs:int=None,       # Passes over the training examples
-    start:str=None,        # Run folder of a network to begin with
+    start:str=None,        # Run folder, or published name, of a network to begin with
     run:str|Path=None,     # Run folder to go on with; `None`: a new run
 )->tuple[dict,dict]:       # Every field of the recipe, and the `source` of the data
     "Complete what is asked of a training; raises `ValueError` for what contradicts."
@@ -198,11 +202,13 @@ def plan_training(
                              "a run takes over the tokenizer of the one it begins with")
         task.check_start(start, read_config(start))
     task.check_network(settings)
-    kept = [Path(folder)/'tokenizer.json' for folder in (run, start) if folder is not None]
+    begun = [run_folder(folder) for folder in (run, start) if folder is not None]
+    kept = [folder/'tokenizer.json' for folder in begun]
     tokenizer = next((file for file in kept if file.exists()), tokenizer)
     if settings['threads'] is not None: torch.set_num_threads(settings['threads'])
     dls = _create_dls(settings, task, path, workers, skip_bad, tokenizer)
-    source = source | dict(data=name, path=_absolute(path), start=_absolute(start))
+    if start is not None and (user_path(start)/'config.json').exists(): start = _absolute(start)
+    source = source | dict(data=name, path=_absolute(path), start=start)
     resume = run is not None
     plan = make_plan(settings, dls, Path(run) if resume else None, source, resume=resume,
                      every=every, log=log)
@@ -271,7 +277,7 @@ def check_plan(
     if start is not None and not plan.has_checkpoint:
         old,config = load(start)
         task.check_start(start, config)
-        task.begin_from(net, start, old, plan.dls)
+        task.begin_from(net, run_folder(start), old, plan.dls)
     with error_context(f"model={plan.arguments['name']!r} is no network for task={task.name!r}"):
         task.check_model(net, plan.dls)
         parameter_groups(net)

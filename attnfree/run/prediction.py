@@ -16,7 +16,7 @@ from ..arguments import checked,user_path
 from ..data.images import image_tensor,open_image
 from ..evaluation import _short,evaluating
 from ..imports import error_context
-from ..learner import load
+from ..learner import load,results_folder
 from ..tasks import task_named
 
 # %% ../../nbs/run/03_prediction.ipynb #de99f1ce
@@ -153,7 +153,7 @@ def _predict(image, file, model, config, task, top):
 
 @checked
 def predict_images(
-    run:str,          # Folder of a run
+    run:str,          # Folder of a run, or name of a published network
     images:list[str], # Image files
     *,
     top:int=5,        # How many classes are named
@@ -163,5 +163,5 @@ def predict_images(
     "Predict the classes of images; raises `ValueError` for what is no image, or no run on images."
     _check_images(images)
     model,config,task = _load_for_images(run, best)
-    files = _picture_files(images, Path(run)/'predictions' if out is None else out)
+    files = _picture_files(images, results_folder(run)/'predictions' if out is None else out)
     for image,file in zip(images, files): yield _predict(image, file, model, config, task, top)

@@ -148,7 +148,7 @@ def train(
     every:int=0,         # Save every n steps too; 0: only after each epoch
     log:str=None,        # 'tensorboard', 'wandb' or both
     source:dict=None,    # `data` and `path`, by which the data are found again
-    start:str|Path=None, # Run on texts with whose vocabulary and blocks the network begins
+    start:str|Path=None, # Run, or published network, with whose weights the network begins
 )->pd.DataFrame:         # The metrics, one row for each epoch
     "Train a model by a recipe and fill its run folder."
     source = (source or {}) | dict(start=None if start is None else str(start))
@@ -179,6 +179,10 @@ def _begin(plan, net, out):
     epochs = settings['epochs'] or f"{settings['steps']} steps in whole"
     useless = [*plan.refused] + ['pictures of its mixers']*(not hasattr(net, 'body'))
     if useless: _say(f"{settings['model']} goes without {', '.join(useless)}")
+    if start := plan.source.get('start'):
+        head = dict(images=', but for a fresh head', texts=', but for a head of its own')
+        _say(f"{settings['model']} begins with the weights of {start}"
+             f"{head.get(plan.task.inputs, '')}")
     _say(f"{settings['model']} on {settings['data']}: {train.n:,} {plan.task.inputs} to train on"
          f"{part}, {valid.n:,} held out{held_out}, {epochs} epochs; the run is in {run}")
     return replace(plan, run=run)
