@@ -52,7 +52,7 @@ def all_get_gradients(model, shape, dtype):
 
 @pytest.mark.parametrize('name', IMAGES)
 def test_images(name):
-    model, x = create_model(name, num_classes=10), ((2, 3, 8, 8), torch.float32)
+    model, x = create_model(name, in_chans=3, num_classes=10), ((2, 3, 8, 8), torch.float32)
     assert device_on_gpu(model, *x) == 'cuda' and all_get_gradients(model, *x)
 
 
