@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['INPUTS', 'WEIGHTS', 'NETWORKS', 'default_cfgs', 'check_known', 'Family', 'published_names', 'is_published',
-           'published_folder', 'check_published', 'fitted_weights', 'register', 'forget', 'network_names', 'family_of']
+           'published_folder', 'check_published', 'image_config', 'fitted_weights', 'register', 'forget',
+           'network_names', 'family_of']
 
 # %% ../nbs/models/00_families.ipynb #de3635df
 import hashlib,json,logging,math
@@ -72,22 +73,24 @@ def published_names()->list[str]: # `NAME.TAG`, such as 'ff_micro_patch2_8.digit
     "The networks whose weights come with the package."
     return sorted(file.parent.name for file in WEIGHTS.glob('*/config.json'))
 
+def _published(name):
+    "The published names that `name` may stand for."
+    bare = name.removeprefix('attnfree_')
+    return [known for known in published_names() if bare in (known, known.partition('.')[0])]
+
 @checked
 def is_published(
     name:str, # Of a network, with or without its tag and timm's prefix
 )->bool:      # Whether its weights come with the package
     "Whether a name is that of published weights."
-    bare = name.removeprefix('attnfree_')
-    return any(bare in (known, known.partition('.')[0]) for known in published_names())
+    return bool(_published(name))
 
 @checked
 def published_folder(
     name:str, # Of a network, with or without its tag and timm's prefix
 )->Path:      # A run folder within the package
     "Where a network's published weights are; raises `ValueError` with all that have some."
-    bare = name.removeprefix('attnfree_')
-    for known in published_names():
-        if bare in (known, known.partition('.')[0]): return WEIGHTS/known
+    if found := _published(name): return WEIGHTS/found[0]
     raise ValueError(f"{name!r} has no published weights. These have: "
                      f"{', '.join(published_names())}")
 
@@ -105,14 +108,20 @@ def check_published(
                          "Install attnfree again")
     return config
 
+@checked
+def image_config(
+    data:dict, # What a run keeps of its images
+)->dict:       # `input_size`, `mean`, `std`, `crop_pct` ...
+    "How images are prepared, by the names that timm uses."
+    return dict(input_size=(data['in_chans'], *to_2tuple(data['img_size'])),
+                mean=tuple(data['mean']), std=tuple(data['std']),
+                crop_pct=data.get('crop_pct', 1.), crop_mode='center', interpolation='bicubic')
+
 def _published_config(folder):
     "What timm shall know of published weights."
     config = json.loads((folder/'config.json').read_text())
     data,about = config['data'],config['published']
-    size = data['img_size']
-    size = (size, size) if isinstance(size, int) else tuple(size)
-    return dict(file=str(folder/'model.safetensors'), input_size=(data['in_chans'], *size),
-                mean=tuple(data['mean']), std=tuple(data['std']), crop_pct=data['crop_pct'],
+    return dict(image_config(data), file=str(folder/'model.safetensors'),
                 num_classes=len(data['classes']), label_names=tuple(data['classes']),
                 license=about['license'],
                 description=f"{about['data']}: {about['metric']} {about['value']}")
@@ -132,10 +141,11 @@ def fitted_weights(
     model:nn.Module,  # Another of the same name, which may be for images of another kind
 )->dict[str,Tensor]:  # Weights of `source` that fit `model`, but for the head
     "Resample what belongs to positions, and adapt the first layer to the number of channels."
-    stem = getattr(model, 'stem', None)
-    if stem is not None and source.stem.grid != stem.grid:
+    stem = getattr(model, 'stem', None) # timm's networks have another, or none
+    grid = getattr(stem, 'grid', None)
+    if grid is not None and source.stem.grid != grid:
         source = deepcopy(source)
-        source.set_input_size(getattr(stem, 'img_size', stem.grid[0]))
+        source.set_input_size(getattr(stem, 'img_size', grid[0]))
     weights = source.state_dict()
     if channels := getattr(stem, 'in_chans', None):
         if weights['stem.proj.weight'].shape[1] != channels:
@@ -144,8 +154,9 @@ def fitted_weights(
 
 def _fit_channels(weights, model):
     "timm's filter of weights before they are loaded. (timm's own way depends on its version.)"
-    first,channels = weights.get('stem.proj.weight'),getattr(model.stem, 'in_chans', None)
-    if first is None or first.shape[1] == channels: return weights
+    channels = getattr(getattr(model, 'stem', None), 'in_chans', None)
+    first = weights.get('stem.proj.weight')
+    if first is None or channels is None or first.shape[1] == channels: return weights
     return weights | {'stem.proj.weight': _for_channels(first, channels)}
 
 def _say_fitted(net, config, features):
@@ -173,15 +184,18 @@ def _register_in_timm(name, size):
         family = NETWORKS[name]
         build = partial(family.build, family.networks[name])
         features = dict(out_indices=maps, feature_cls='getter')
-        named = {'pretrained_cfg', 'pretrained_cfg_overlay'} & kwargs.keys()
-        if pretrained and not any(isinstance(kwargs[key], dict) for key in named):
-            check_published(published_folder(name)) # else the weights are the caller's own
-        size = kwargs.pop('img_size', None) if pretrained else None # the weights' own comes first
+        own = any(isinstance(kwargs.get(key), dict)
+                  for key in ('pretrained_cfg', 'pretrained_cfg_overlay')) # the caller's weights
+        published,size = pretrained and not own,None
+        if published: # the network is built for its own images, and then resized
+            check_published(published_folder(name))
+            size = kwargs.pop('img_size', None)
+        only_features = kwargs.get('features_only', False)
         model = build_model_with_cfg(build, create.__name__, pretrained, feature_cfg=features,
                                      pretrained_filter_fn=_fit_channels, **kwargs)
-        net = getattr(model, 'model', model) # what timm takes features from
+        net = model.model if only_features else model
         if size is not None and to_2tuple(size) != net.stem.img_size: net.set_input_size(size)
-        if pretrained: _say_fitted(net, model.pretrained_cfg, kwargs.get('features_only'))
+        if published: _say_fitted(net, model.pretrained_cfg, only_features)
         return model
     create.__name__,create.__module__ = f'attnfree_{name}',__name__
     create.__doc__ = f"`{name}` of `attnfree`: see `attnfree.families`."

@@ -314,7 +314,7 @@ def create_model(
     drop:float=0,           # Dropout of the embedding, within mixers and channel networks
     drop_path_rate:float=0, # Stochastic depth of the last block
     mask_padding:bool=None, # Let no token of a text read padding, id 0; `None`: as its family does
-)->LanguageModel:           # The network, freshly initialised: a MaskedLM or a CausalLM
+)->LanguageModel:           # A MaskedLM or a CausalLM, freshly initialised or pretrained
     "Build a language model by name; raises `ValueError` for an unknown name or mixer option."
     name = name.partition('.')[0] # a tag is of interest for weights only
     family,size = _size_of(name)

@@ -30,7 +30,7 @@ from .callbacks.penalties import Penalty
 from .checkpoint import load_tensors,save_tensors
 from .data.datasets import DATASETS
 from .data.images import image_tensor
-from .families import NETWORKS,WEIGHTS,is_published,published_folder
+from .families import NETWORKS,WEIGHTS,check_published,is_published,published_folder
 from .loader import RepeatableDL
 from .optimiser import GroupedAdamW,parameter_groups,warmup_schedule
 from .processes import ManyProcesses,rank_and_world
@@ -309,6 +309,7 @@ def load(
         best = ", or take load(run, 'best')" if (file.parent/'best.safetensors').exists() else ''
         raise FileNotFoundError(f"run={str(run)!r} holds no {file.name}: it did not come to its "
                                 f"end. Go on with attnfree_train --resume --out {run}{best}")
+    if file.parent.parent == WEIGHTS: check_published(file.parent)
     check_imports(config)
     model = build_model(config)
     tensors,_ = load_tensors(file)

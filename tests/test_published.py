@@ -8,12 +8,15 @@ import pytest, timm, torch
 from torch.testing import assert_close
 
 import attnfree.language, attnfree.vision
-from attnfree import families
-from attnfree.evaluate import attnfree_plot, attnfree_predict
+from attnfree import families, learner
+from attnfree.evaluate import attnfree_eval, attnfree_plot, attnfree_predict
 from attnfree.families import WEIGHTS, published_names
+from attnfree.generate import attnfree_generate
+from attnfree.hub import attnfree_hub
 from attnfree.learner import load
 from attnfree.run import plan_evaluation
 from attnfree.run.cards import model_card
+from attnfree.train import attnfree_train
 
 NAMES = published_names()
 IMAGES = [name for name in NAMES if not name.startswith('lm_')]
@@ -66,7 +69,7 @@ def test_timm_builds_the_same_network(name):
 def test_timm_lists_no_others():
     assert timm.list_models('attnfree_*', pretrained=True) == sorted(
         f'attnfree_{name}' for name in IMAGES)
-    with pytest.raises(ValueError, match='attnfree_vit_tiny_patch16_224|vit_tiny'):
+    with pytest.raises(ValueError, match="'vit_tiny_patch16_224' has no published weights"):
         timm.create_model('attnfree_vit_tiny_patch16_224', pretrained=True)
 
 
@@ -98,8 +101,10 @@ def test_a_changed_file_and_another_format_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(families, 'WEIGHTS', tmp_path)
     other = (WEIGHTS/'vit_micro_patch2_8.digits'/'model.safetensors').read_bytes()
     (folder/'model.safetensors').write_bytes(other)
-    with pytest.raises(ValueError, match='not those that were published'):
-        timm.create_model('attnfree_ff_micro_patch2_8', pretrained=True)
+    monkeypatch.setattr(learner, 'WEIGHTS', tmp_path)
+    for build in (lambda: timm.create_model('attnfree_ff_micro_patch2_8', pretrained=True),
+                  lambda: load('ff_micro_patch2_8')):
+        with pytest.raises(ValueError, match='not those that were published'): build()
     config = json.loads((folder/'config.json').read_text())
     del config['checksum']
     (folder/'config.json').write_text(json.dumps(config | dict(format=1)))
@@ -118,5 +123,26 @@ def test_commands_take_the_name(tmp_path, monkeypatch, capsys):
     assert (tmp_path/'aft_conv_micro_patch2_8.digits'/'predictions'/'digit.png').exists()
     attnfree_plot(['aft_conv_micro_patch2_8', 'vit_micro_patch2_8.digits'])
     assert (tmp_path/'curves.png').exists()
+    attnfree_eval('aft_conv_micro_patch2_8')
+    assert f"accuracy {about('aft_conv_micro_patch2_8.digits')['value']:.2%}"[:-2] in (
+        capsys.readouterr().out)
+    assert (tmp_path/'aft_conv_micro_patch2_8.digits'/'eval.csv').exists()
+    attnfree_generate('lm_gmlp_mini_256', prompt='The United State', tokens=20, temperature=0)
+    assert capsys.readouterr().out.startswith('The United States')
+    attnfree_hub('lavit_micro_8', 'hub')
+    assert timm.create_model(f'local-dir:{tmp_path}/hub', pretrained=True).num_classes == 10
     with pytest.raises(SystemExit, match='has no published weights. These have'):
         attnfree_predict('vit_tiny_patch16_224', ['digit.png'])
+
+
+@pytest.mark.parametrize('start, options, says', [
+    ('aft_conv_micro_patch2_8', dict(data='digits'), 'but for a fresh head'),
+    ('lm_gmlp_mini_256', dict(data='text', task='lm', path='story.txt'), 'lm_gmlp_mini_256')])
+def test_a_training_begins_with_it(start, options, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path/'story.txt').write_text(400*'ten green bottles hanging on the wall, ')
+    attnfree_train(start=start, epochs=1, out='run', no_draw=True,
+                   set=['bs=16', 'warmup_epochs=0'], **options)
+    out = capsys.readouterr().out
+    assert f'begins with the weights of {start}' in out and says in out
+    assert json.loads((tmp_path/'run/config.json').read_text())['source']['start'] == start

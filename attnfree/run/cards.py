@@ -11,8 +11,7 @@ from ..families import check_published,published_folder
 from ..recipes import settings_text
 
 # %% ../../nbs/run/09_cards.ipynb #73034156
-_IMAGE = '''import torch
-from attnfree.learner import load, predict
+_IMAGE = '''from attnfree.learner import load, predict
 
 model, config = load('{name}')
 print(predict(model, config, 'image.png'))'''
@@ -26,6 +25,7 @@ def _lines(config, name):
     "The parts of a card."
     about,training,images = config['published'],config['training'],'classes' in config['data']
     task = 'image-classification' if images else 'text-generation'
+    def numbers(name): return ', '.join(f'{value:.4g}' for value in config['data'][name])
     yield f'''---
 library_name: {'timm' if images else 'attnfree'}
 license: {about['license']}
@@ -42,8 +42,8 @@ tags: [{task}, attnfree]
     if images:
         yield (f"Or `timm.create_model('attnfree_{name}', pretrained=True)` after `import "
                f"attnfree.vision`; images of {config['data']['img_size']} pixels, "
-               f"{config['data']['in_chans']} channels, less the mean {config['data']['mean']}, "
-               f"by the deviation {config['data']['std']}; classes "
+               f"{config['data']['in_chans']} channels, less the mean {numbers('mean')}, by the "
+               f"deviation {numbers('std')}; classes "
                f"{', '.join(config['data']['classes'])}.")
     yield '## Training'
     yield (f"By attnfree {config['versions']['attnfree']}, seed {training['seed']}, "

@@ -10,18 +10,11 @@ from pathlib import Path
 
 from timm.models import save_for_hf
 from ..arguments import checked,user_path
+from ..families import image_config
 from ..learner import load
 from ..tasks import task_named
 
 # %% ../../nbs/run/08_hub.ipynb #05dac1ad
-def _preparation(data):
-    "How images are prepared, by the names that timm uses."
-    size = data['img_size']
-    size = (size, size) if isinstance(size, int) else tuple(size)
-    return dict(input_size=(data['in_chans'], *size), mean=tuple(data['mean']),
-                std=tuple(data['std']), crop_pct=data.get('crop_pct', 1.), crop_mode='center',
-                interpolation='bicubic')
-
 @checked
 def save_for_hub(
     run:str|Path,    # Folder of a run on images with classes
@@ -37,6 +30,6 @@ def save_for_hub(
                          "networks for images with classes: name such a run")
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise ValueError(f"folder={str(folder)!r} is in use: name a new one")
-    model.pretrained_cfg = model.pretrained_cfg | _preparation(config['data'])
+    model.pretrained_cfg = model.pretrained_cfg | image_config(config['data'])
     save_for_hf(model, folder, model_config=dict(label_names=classes), safe_serialization=True)
     return folder

@@ -10,7 +10,6 @@ import argparse, hashlib, json, shutil, sys
 from pathlib import Path
 
 import pandas as pd
-from safetensors import safe_open
 
 from attnfree.families import WEIGHTS
 from attnfree.learner import read_config, save_run
@@ -36,7 +35,7 @@ ABOUT = {
 
 
 def folder_of(group, mixer):
-    "Where the board keeps a network, and the name of its run."
+    "Where the board keeps a network."
     found = [path for path in (HERE/'weights'/group).iterdir()
              if path.name.split('=')[1].removeprefix('lm_').startswith(
                  (f'{mixer}_micro', f'{mixer}_nano', f'{mixer}_mini'))]
@@ -76,8 +75,6 @@ def publish(group, mixer, runs):
     shutil.copyfile(source/'model.safetensors', folder/'model.safetensors')
     save_run(folder, config)
     examples, found = evaluated(folder)
-    with safe_open(folder/'model.safetensors', 'pt') as file:
-        parameters = sum(file.get_tensor(name).numel() for name in file.keys())
     metric = row['metric']
     digest = hashlib.sha256((folder/'model.safetensors').read_bytes()).hexdigest()
     config['published'] = about | dict(
@@ -90,7 +87,7 @@ def publish(group, mixer, runs):
     table.to_csv(folder/'metrics.csv', index=False, float_format='%.6g')
     (folder/'README.md').write_text(model_card(folder.name))
     print(f"{folder.name}: {metric} {config['published']['value']} ({row[metric]} in the table), "
-          f"{(folder/'model.safetensors').stat().st_size/1e6:.2f} MB, {parameters:,} numbers")
+          f"{(folder/'model.safetensors').stat().st_size/1e6:.2f} MB")
 
 
 def main():
