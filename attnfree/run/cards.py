@@ -6,6 +6,7 @@
 __all__ = ['model_card']
 
 # %% ../../nbs/run/09_cards.ipynb #6bb5f126
+from textwrap import fill
 from ..arguments import checked
 from ..families import check_published,published_folder
 from ..recipes import settings_text
@@ -49,7 +50,7 @@ tags: [{task}, attnfree]
     yield (f"By attnfree {config['versions']['attnfree']}, seed {training['seed']}, "
            f"{about['minutes']} minutes of one processor thread; one of the runs of the board, "
            f"`{about['command']}`. Settings that differ from a plain run:")
-    yield f"```\n{settings_text(training)}\n```"
+    yield f"```\n{fill(settings_text(training), 80)}\n```"
     yield '## Data, licence, limits'
     yield (f"{about['source']} The weights are published under {about['license']}. A small network "
            "from a short training, made to be looked at and compared: nothing should be decided "
