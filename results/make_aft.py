@@ -5,13 +5,9 @@ r"""Writes the files that nbs/results/02_aft.ipynb reads.
 
 | WHAT     | writes                                                     | from                     |
 |----------|------------------------------------------------------------|--------------------------|
-| pictures | cifar10_aft.npz                                            | c_aft_conv, d_aft_full,  |
-|          |                                                            | d_aft_local, cifar10_vit |
 | transfer | cifar10_from_vit.csv: it trains two networks               | cifar10_vit              |
 | memory   | bench_aft_memory.csv, measured                             | none                     |
-| digits   | digits_completed.npz                                       | px_*                     |
-| bytes    | enwik8_aft_local.csv, enwik8_aft_local_eval.csv,           | enwik8                   |
-|          | enwik8_sample.txt                                          |                          |
+| digits   | digits_completed.npz                                       | pixels, a sweep          |
 | counts   | enwik8_counts.csv                                          | none, but the bytes      |
 | windows  | sweep_windows.csv                                          | windows, a sweep         |
 | lengths  | sweep_lengths.csv                                          | lengths, a sweep         |
@@ -19,22 +15,16 @@ r"""Writes the files that nbs/results/02_aft.ipynb reads.
 
 What is measured wants the machine for itself. `attnfree_bench --case aft_causal` and
 `--case aft_decode` write bench_aft_causal.csv and bench_aft_decode.csv. The runs are made by these
-commands, with CIFAR-10 and enwik8 in ATTNFREE_DATA. (The stored files come from version 0.1.0, with
-the initial weights and the recipes that it had.)
+commands, with CIFAR-10 and enwik8 in ATTNFREE_DATA. (Except for the digits, the stored files come
+from version 0.1.0, with the initial weights and the recipes that it had.)
 
-    for mixer in aft_full aft_local; do
-        attnfree_train --recipe cifar10 --model ${mixer}_nano_patch4_32 --epochs 2 \
-            --set precision=bf16 --set threads=1 --out runs/d_$mixer
-    done
-    attnfree_train --recipe cifar10 --model aft_conv_nano_patch4_32 --epochs 3 \
-        --set precision=bf16 --set threads=1 --out runs/c_aft_conv
     attnfree_train --recipe cifar10 --model vit_nano_patch4_32 \
         --set precision=bf16 --set threads=1 --out runs/cifar10_vit
-    for mixer in attention aft_local gmlp; do
-        attnfree_train --data digits --task pixels --model pixels_${mixer}_micro_8 \
-            --out runs/px_$mixer
-    done
-    attnfree_train --data enwik8 --set threads=1 --out runs/enwik8
+    attnfree_sweep --recipe digits_pixels --seeds 1 \
+        --cases "model=pixels_aft_conv_micro_8 drop=0.1" "model=pixels_gmlp_micro_8 drop=0.2" \
+            "model=pixels_attention_micro_8 drop=0" \
+        --set epochs=16 --set bs=16 --set warmup_epochs=1 --set lr=1e-2 --set wd=0.1 \
+        --set precision=bf16 --set threads=1 --out runs/pixels
     attnfree_sweep --data digits --task pixels --seeds 42,43,44 \
         --cases mixer=window={1,2,4,8,16,24,32,64} mixer=window=24,rank=none --out runs/windows
     attnfree_sweep --data enwik8 --seeds 42,43 \
@@ -48,9 +38,10 @@ the initial weights and the recipes that it had.)
         --set steps=1000 --set warmup_steps=100 --set train_examples=400 --set valid_examples=32 \
         --set precision=bf16 --set threads=1 --out runs/cifar10_pixels
 """
-from making import copy_metrics, main
+from making import main
 
-PIXEL_MIXERS = ['attention', 'aft_local', 'gmlp']
+PIXELS = {'aft_conv': 0.1, 'gmlp': 0.2, 'attention': 0}  # mixers and their dropout, the board's
+PIXEL_CASES = [f'model=pixels_{mixer}_micro_8 drop={drop}' for mixer, drop in PIXELS.items()]
 SEEDS = [42, 43, 44]
 # The cases of the sweeps; texts of another length, with as many bytes in a batch.
 WINDOWS = [f'mixer=window={window}' for window in (1, 2, 4, 8, 16, 24, 32, 64, '24,rank=none')]
@@ -58,14 +49,12 @@ LENGTHS = [f'size={n} bs={4096//n} train_examples={409600//n} valid_examples={10
            for n in (64, 128, 256, 512, 1024)]
 
 FAST = '--set precision=bf16 --set threads=1'
-CIFAR10 = f'attnfree_train --recipe cifar10 --model {{}}_nano_patch4_32 {{}}{FAST}'
 COMMANDS = {
-    **{f'd_{mixer}': CIFAR10.format(mixer, '--epochs 2 ') for mixer in ('aft_full', 'aft_local')},
-    'c_aft_conv': CIFAR10.format('aft_conv', '--epochs 3 '),
-    'cifar10_vit': CIFAR10.format('vit', ''),
-    **{f'px_{mixer}': f'attnfree_train --data digits --task pixels --model pixels_{mixer}_micro_8'
-       for mixer in PIXEL_MIXERS},
-    'enwik8': 'attnfree_train --data enwik8 --set threads=1',
+    'cifar10_vit': f'attnfree_train --recipe cifar10 --model vit_nano_patch4_32 {FAST}',
+    'pixels': 'attnfree_sweep --recipe digits_pixels --seeds 1 --cases '
+              + ' '.join(f'"{case}"' for case in PIXEL_CASES)
+              + ' --set epochs=16 --set bs=16 --set warmup_epochs=1 --set lr=1e-2 --set wd=0.1 '
+              + FAST,
     'windows': 'attnfree_sweep --data digits --task pixels --seeds 42,43,44 '
                f'--cases {" ".join(WINDOWS)}',
     'lengths': 'attnfree_sweep --data enwik8 --seeds 42,43 --cases '
@@ -78,24 +67,6 @@ COMMANDS = {
 def sweep_runs(sweep, cases, seeds):
     "The folders of a sweep's runs, below that of all runs."
     return [f"{sweep}/{case.replace(' ', '_')}_{seed}" for case in cases for seed in seeds]
-
-
-def pictures(runs, out):
-    "Store what is drawn: kernels, biases, keys of four test images, and the ViT's attention."
-    import numpy as np, torch
-    from attnfree.data import create_dls
-    from attnfree.learner import load
-    from attnfree.visualise import key_maps, relative_attention, spatial_weights
-    images = create_dls('cifar10', bs=64).valid.one_batch()[0].as_subclass(torch.Tensor)
-    conv, full, local, vit = (load(runs/name)[0] for name in MAKERS['pictures'][1])
-    attention = [relative_attention(vit, part).values for part in images.split(16)]
-    shown = images[[0, 1, 3, 8]]
-    stored = dict(kernels=spatial_weights(conv).values, full=spatial_weights(full).values,
-                  local=spatial_weights(local).values, attention=np.mean(attention, axis=0),
-                  keys=key_maps(conv, shown).values[:,:,:12], images=shown.numpy())
-    stored = {name: array.astype(np.float32) for name, array in stored.items()}
-    np.savez_compressed(out/'cifar10_aft.npz', **stored)
-    return ['cifar10_aft.npz']
 
 
 def trained_once(model, settings):
@@ -162,37 +133,10 @@ def digits(runs, out):
     from attnfree.data import create_dls
     held_out = create_dls('digits', 'pixels').valid_ds.examples.images
     held = torch.from_numpy(held_out[:10].astype('int64'))
-    made = {mixer: completed(runs/f'px_{mixer}', held, temperature=0.7) for mixer in PIXEL_MIXERS}
+    made = {mixer: completed(runs/run, held, temperature=0.7)
+            for mixer, run in zip(PIXELS, MAKERS['digits'][1])}
     np.savez_compressed(out/'digits_completed.npz', images=held.numpy().astype(np.uint8), **made)
     return ['digits_completed.npz']
-
-
-def bits_per_byte(run, **options):
-    "What `attnfree_eval` says of a run, with its options."
-    import tempfile
-    from pathlib import Path
-    import pandas as pd
-    from attnfree.evaluate import attnfree_eval
-    with tempfile.TemporaryDirectory() as folder:
-        attnfree_eval(str(run), out=folder, **options)
-        return pd.read_csv(Path(folder)/'eval.csv').bits_per_byte[0]
-
-
-def bytes_of_wikipedia(runs, out):
-    "Metrics of AFT-local on bytes, its bits by part and stride, and a text that it writes."
-    import contextlib, io
-    import pandas as pd
-    from attnfree.generate import attnfree_generate
-    run, rows = runs/'enwik8', []
-    for part, stride in (('valid', None), ('test', None), ('test', 64)):
-        bits = bits_per_byte(run, split=part, stride=stride)
-        rows.append(dict(part=part, stride=stride or 256, bits_per_byte=bits))
-    pd.DataFrame(rows).round(4).to_csv(out/'enwik8_aft_local_eval.csv', index=False)
-    with contextlib.redirect_stdout(io.StringIO()) as text:
-        attnfree_generate(str(run), prompt='The history of ', tokens=600, temperature=0.7, seed=1)
-    (out/'enwik8_sample.txt').write_text(text.getvalue())
-    return [copy_metrics(run, out/'enwik8_aft_local.csv'), 'enwik8_aft_local_eval.csv',
-            'enwik8_sample.txt']
 
 
 def counts(runs, out):
@@ -244,11 +188,9 @@ def photos(runs, out):
 
 
 MAKERS = {
-    'pictures': (pictures, ['c_aft_conv', 'd_aft_full', 'd_aft_local', 'cifar10_vit']),
     'transfer': (transfer, ['cifar10_vit']),
     'memory': (memory, []),
-    'digits': (digits, [f'px_{mixer}' for mixer in PIXEL_MIXERS]),
-    'bytes': (bytes_of_wikipedia, ['enwik8']),
+    'digits': (digits, sweep_runs('pixels', PIXEL_CASES, [1])),
     'counts': (counts, []),
     'windows': (windows, sweep_runs('windows', WINDOWS, SEEDS)),
     'lengths': (lengths, sweep_runs('lengths', LENGTHS, SEEDS[:2])),

@@ -11,6 +11,8 @@ r"""Writes the pictures and tables of real data that notebooks show, so that the
 | enwik8     | enwik8_window.csv                                     | data/sequences             |
 | tables     | sentence_lengths.csv, squad_windows.csv               | text/objectives            |
 | dense      | photographs_found.png                                 | models/dense               |
+| test       | cifar10_test.npz, the first 64 test images            | results/                   |
+| mixers     | mixers_read.png, of published networks                | index                      |
 
 DIR holds cifar-10-batches-py/, imagenette-subset/, SST-2/, MNLI/, SQuAD/ and
 enwik8-first-4150000.xz. Pictures go to nbs/images/, tables to results/. What a notebook defines
@@ -22,7 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NEEDED = {'cifar10': ['cifar-10-batches-py'], 'imagenette': ['imagenette-subset'],
           'texts': ['SST-2', 'MNLI', 'SQuAD'], 'enwik8': ['enwik8-first-4150000.xz'],
-          'tables': ['SST-2', 'MNLI', 'SQuAD'], 'dense': ['imagenette-subset']}
+          'tables': ['SST-2', 'MNLI', 'SQuAD'], 'dense': ['imagenette-subset'],
+          'test': ['cifar-10-batches-py'], 'mixers': []}
 
 
 def definitions(name, module):
@@ -161,8 +164,51 @@ def dense(data, out):
     return [save(out, 'photographs_found.png')]
 
 
+def test(data, out):
+    "The first 64 test images of CIFAR-10, `(64, 3, 32, 32)` bytes, and their labels."
+    import numpy as np
+    from attnfree.data import create_dls
+    held_out = create_dls('cifar10', path=data, bs=64).valid_ds
+    pairs = [held_out[i] for i in range(64)]
+    images = np.stack([np.asarray(image).transpose(2, 0, 1) for image, _ in pairs])
+    (out/'results').mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(out/'results/cifar10_test.npz', images=images.astype(np.uint8),
+                        labels=np.array([int(label) for _, label in pairs]))
+    return ['results/cifar10_test.npz']
+
+
+def mixers(data, out):
+    "What one token reads in each mixer trained on CIFAR-10, layer by layer, at 64 test images."
+    import matplotlib.pyplot as plt, numpy as np, torch
+    from torchvision.transforms.v2.functional import normalize
+    from attnfree.learner import load
+    from attnfree.visualise import influence_maps
+    board = ROOT/'results/board/weights/cifar10/model=aft_full_nano_patch4_32_lr=2e-3'
+    names = {'FF-only': 'ff_nano_patch4_32', 'gMLP': 'gmlp_nano_patch4_32',
+             'AFT-full': board, 'AFT-conv': 'aft_conv_nano_patch4_32',
+             'attention (ViT)': 'vit_nano_patch4_32'}
+    with np.load(ROOT/'results/cifar10_test.npz') as stored:
+        images = torch.from_numpy(stored['images']).float()/255
+    fig, axes = plt.subplots(3, len(names), figsize=(9, 5.8), layout='constrained')
+    for column, (title, name) in zip(axes.T, names.items()):
+        model, config = load(name)
+        inputs = normalize(images, config['data']['mean'], config['data']['std'])
+        prefix = influence_maps(model, inputs[:1], layers=[0]).prefix
+        place = 3, 4  # row and column of the token that reads
+        maps = influence_maps(model, inputs, prefix + 8*place[0] + place[1], layers=[0, 1, 2])
+        for layer, ax in enumerate(column):
+            grid = maps.values[layer, 0, prefix:].reshape(8, 8).copy()
+            grid[place] = np.nan  # itself; the others have the whole scale
+            ax.imshow(grid, cmap='Reds', vmin=0)
+            ax.add_patch(plt.Rectangle((place[1] - 0.5, place[0] - 0.5), 1, 1, fc='0.25', ec='k'))
+            ax.set(xticks=[], yticks=[])
+        column[0].set_title(title)
+    for layer, ax in enumerate(axes[:,0]): ax.set_ylabel(f'layer {layer}')
+    return [save(out, 'mixers_read.png')]
+
+
 MAKERS = dict(cifar10=cifar10, imagenette=imagenette, texts=texts, enwik8=enwik8, tables=tables,
-              dense=dense)
+              dense=dense, test=test, mixers=mixers)
 
 
 def main(argv=None):

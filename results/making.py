@@ -36,10 +36,3 @@ def main(doc, makers, commands, argv=None):
     args.out.mkdir(parents=True, exist_ok=True)
     for name in chosen:
         for file in makers[name][0](args.runs, args.out): print(f'{name}: {args.out/file}')
-
-
-def copy_metrics(run, file):
-    "Copy the metrics of a run as they are, and return the name of the file."
-    import shutil
-    shutil.copy(run/'metrics.csv', file)
-    return file.name
