@@ -13,6 +13,7 @@ r"""Writes the pictures and tables of real data that notebooks show, so that the
 | dense      | photographs_found.png                                 | models/dense               |
 | test       | cifar10_test.npz, the first 64 test images            | results/                   |
 | mixers     | mixers_read.png, of published networks                | index                      |
+| photographs | probe_photographs.{csv,png}, finetuned_photographs.csv | tutorials/features       |
 
 DIR holds cifar-10-batches-py/, imagenette-subset/, SST-2/, MNLI/, SQuAD/ and
 enwik8-first-4150000.xz. Pictures go to nbs/images/, tables to results/. What a notebook defines
@@ -25,7 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent
 NEEDED = {'cifar10': ['cifar-10-batches-py'], 'imagenette': ['imagenette-subset'],
           'texts': ['SST-2', 'MNLI', 'SQuAD'], 'enwik8': ['enwik8-first-4150000.xz'],
           'tables': ['SST-2', 'MNLI', 'SQuAD'], 'dense': ['imagenette-subset'],
-          'test': ['cifar-10-batches-py'], 'mixers': []}
+          'test': ['cifar-10-batches-py'], 'mixers': [],
+          'photographs': ['imagenette-subset']}
 
 
 def definitions(name, module):
@@ -207,8 +209,52 @@ def mixers(data, out):
     return [save(out, 'mixers_read.png')]
 
 
+def fine_tuned(path):
+    "Percent of held-out photographs after each epoch, from CIFAR-10's weights and from scratch."
+    from tempfile import TemporaryDirectory
+    import pandas as pd
+    from attnfree.train import attnfree_train
+    name, curves = 'aft_conv_nano_patch4_32', {}
+    for start, how in {'from CIFAR-10': dict(start=name, set=['lr=5e-4']),
+                       'from scratch': dict(model=name, set=['lr=2e-3'])}.items():
+        how['set'] += ['size=32', 'bs=32', 'threads=1']
+        with TemporaryDirectory() as out:
+            attnfree_train(data='imagenet', path=str(path), epochs=10, out=f'{out}/run', **how)
+            curves[start] = 100*pd.read_csv(f'{out}/run/metrics.csv').accuracy
+    table = pd.DataFrame(curves)
+    return table.set_index(pd.Index(range(1, len(table) + 1), name='epoch'))
+
+
+def photographs(data, out):
+    "Linear probes on features of photographs, drawn too, and trainings that begin from weights."
+    import matplotlib.pyplot as plt
+    from attnfree.data import create_dls
+    names = definitions('tutorials/09_features', 'attnfree.vision')
+    names['NAMES'] = {'FF-only': 'ff_nano_patch4_32', 'gMLP': 'gmlp_nano_patch4_32',
+                      'AFT-conv': 'aft_conv_nano_patch4_32', 'LaViT': 'lavit_nano_32',
+                      'ViT': 'vit_nano_patch4_32'}
+    dls = create_dls('imagenet', path=data/'imagenette-subset', bs=64, size=32, augment=False)
+    parts = [part for loader in (dls.train.new(shuffle=False, drop_last=False), dls.valid)
+             for part in names['batch_of'](loader)]
+    pixels = names['probe'](parts[0].flatten(1), parts[1], parts[2].flatten(1), parts[3])
+    table = names['probes'](*parts)
+    ax = table[['untrained', 'trained on CIFAR-10']].plot.bar(figsize=(7, 3), rot=0, width=0.7,
+                                                              color=['0.75', 'C2'])
+    ax.axhline(pixels, c='k', lw=1, ls='--')
+    ax.annotate('pixels', (4.36, pixels), xytext=(2, 3), textcoords='offset points', ha='left')
+    ax.set(ylabel='% of 350 right', xlim=(-0.6, 4.9))
+    ax.legend(frameon=False, loc='upper left', ncols=2)
+    ax.set_ylim(0, 68)
+    ax.spines[['top', 'right']].set_visible(False)
+    picture = save(out, 'probe_photographs.png')
+    table.loc['pixels'] = pixels
+    return [picture, write(out, 'probe_photographs.csv', table.round(2)),
+            write(out, 'finetuned_photographs.csv', fine_tuned(data/'imagenette-subset').round(2))]
+
+
 MAKERS = dict(cifar10=cifar10, imagenette=imagenette, texts=texts, enwik8=enwik8, tables=tables,
-              dense=dense, test=test, mixers=mixers)
+              dense=dense, test=test, mixers=mixers,
+              photographs=photographs)
 
 
 def main(argv=None):
