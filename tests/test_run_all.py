@@ -143,7 +143,7 @@ def test_script_and_its_files():
     files = re.findall(r'\w+\.(?:png|csv)\b', module.__doc__)
     shown = {file.name for _, _, file in pictures()}
     read = '\n'.join(source for _, source, _ in cells('code'))
-    assert len(files) == 8
+    assert len(files) == 10
     for name in files: assert name in shown or f'../results/{name}' in read
     assert [*module.NEEDED] == [*module.MAKERS]
     for name in module.MAKERS: assert f'\n| {name} ' in module.__doc__
