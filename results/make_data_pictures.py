@@ -227,7 +227,6 @@ def fine_tuned(path):
 
 def photographs(data, out):
     "Linear probes on features of photographs, drawn too, and trainings that begin from weights."
-    import matplotlib.pyplot as plt
     from attnfree.data import create_dls
     names = definitions('tutorials/09_features', 'attnfree.vision')
     names['NAMES'] = {'FF-only': 'ff_nano_patch4_32', 'gMLP': 'gmlp_nano_patch4_32',
