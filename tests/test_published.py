@@ -36,7 +36,7 @@ def test_all_that_were_promised_are_there():
 def test_evaluated_it_has_the_figure_of_its_card(name):
     card, tag = about(name), name.partition('.')[2]
     if tag in needs_data and 'ATTNFREE_DATA' not in os.environ: pytest.skip('no data')
-    plan = plan_evaluation(name, bs=250)
+    plan = plan_evaluation(name, bs=100)
     assert len(plan.loader.dataset) == card['examples']
     table = plan.dls.task.evaluate(plan.model, plan.dls, plan.loader).table
     found = float(table.iloc[-1][card['metric']])
