@@ -3,19 +3,22 @@
     python .ci/docs.py              # into _proc/_docs; needs quarto on the PATH
     python .ci/docs.py --no-render  # checks what was rendered before
 
+The site has some pages of no notebook: names.qmd, an index of all public names, and changelog.qmd
+are written here; beside each page stands its text, PAGE.html.md, and llms.txt lists them.
+
 A problem is: a warning or an error of nbdev, Quarto or pandoc (a formula that does not parse is
 one); an error or a warning stored as output; a notebook that `sidebar.yml` does not list, or the
 other way round; a page that is missing, or not at its address; a picture or an internal link that
 leads nowhere, be it a page, an anchor, a file, or a line of source; a link inside code.
 """
-import argparse, json, os, re, shutil, subprocess, sys
+import argparse, html, json, os, re, shutil, subprocess, sys
 from pathlib import Path
 from urllib.parse import unquote
 
-import yaml
+import nbformat, yaml
 from bs4 import BeautifulSoup
 
-import pages
+import pages, reference
 
 DOCUMENTS = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md']
 WARNING = re.compile(r'WARN|ERROR|Error|UserWarning')
@@ -54,11 +57,19 @@ def listed(contents):
         else: yield from listed(entry.get('contents', [entry.get('href')]))
 
 
+def sidebars(root):
+    "The sidebars of the site, each with its contents."
+    found = yaml.safe_load((root/'nbs/sidebar.yml').read_text(encoding='utf-8'))
+    found = found['website']['sidebar']
+    return found if isinstance(found, list) else [found]
+
+
 def sidebar_problems(root):
     "Differences between the notebooks and the sidebar; two notebooks with one address."
-    sidebar = yaml.safe_load((root/'nbs/sidebar.yml').read_text(encoding='utf-8'))
-    entries = [*listed(sidebar['website']['sidebar']['contents'])]
+    bars = sidebars(root)
+    entries = [name for bar in bars for name in listed(bar['contents']) if name.endswith('.ipynb')]
     there, addresses = notebooks(root), {}
+    if len(bars) > 1: there.pop('index.ipynb', None)  # the first page has no sidebar
     for name in sorted(there.keys() - set(entries)): yield f'{name}: missing from sidebar.yml'
     for name in sorted(set(entries) - there.keys()): yield f'sidebar.yml: no notebook {name}'
     for name in sorted({e for e in entries if entries.count(e) > 1}):
@@ -78,15 +89,102 @@ def said(done):
     if done.returncode: yield f"ended with {done.returncode}: {' '.join(lines[-5:])[-500:]}"
 
 
+def public_names(root):
+    "`(name, page, first line of the docstring)` of what the notebooks export, by name."
+    for name, path in notebooks(root).items():
+        for cell in nbformat.read(path, as_version=4).cells:
+            if cell.cell_type != 'code' or not re.match(r'#\| *exports?\b', cell.source): continue
+            for node, _ in reference.pieces(cell.source):
+                if node is None: continue
+                doc = (reference.ast.get_docstring(node) or '').split('\n')[0]
+                yield node.name, address(name), doc
+
+
+def names_page(root):
+    "The index of public names from A to Z, in markdown."
+    entries = sorted(public_names(root), key=lambda entry: entry[0].lower())
+    letters, lines = {entry[0][0].upper() for entry in entries}, []
+    lines.append(' '.join(f'[{letter}](#{letter.lower()})' for letter in sorted(letters)))
+    for name, page, doc in entries:
+        letter = name[0].upper()
+        if letter in letters:
+            letters.remove(letter)
+            lines += ['', f'## {letter} {{#{letter.lower()}}}', '']
+        lines.append(f'- [`{name}`]({page}#{name.lower()}): {doc}')
+    head = '---\ntitle: Names from A to Z\ndescription: Every public class and function, and its '
+    return head + 'first line\ntoc: false\nrepo-actions: false\n---\n\n' + '\n'.join(lines) + '\n'
+
+
+def changelog_page(root):
+    "The changelog, and how to cite the package."
+    text = (root/'CHANGELOG.md').read_text(encoding='utf-8').partition('\n')[2]
+    citation = yaml.safe_load((root/'CITATION.cff').read_text(encoding='utf-8'))
+    entry = (f"@software{{attnfree,\n  title = {{{citation['title']}}},\n"
+             f"  author = {{{{{citation['authors'][0]['name']}}}}},\n"
+             f"  version = {{{citation['version']}}},\n  url = {{{citation['url']}}}\n}}")
+    return (f"---\ntitle: Changelog\ndescription: What changed, by version, and how to cite\n"
+            f"repo-actions: false\n---\n\n"
+            f"## How to cite {{#cite}}\n\n{citation['message']}\n\n```bibtex\n{entry}\n```\n{text}")
+
+
+def write_pages(root):
+    "Write the pages that are no notebooks to where Quarto renders them."
+    if (root/pages.settings(root)['lib_path']/'_modidx.py').exists():
+        (root/'_proc/names.qmd').write_text(names_page(root), encoding='utf-8')
+    if (root/'CITATION.cff').exists():
+        (root/'_proc/changelog.qmd').write_text(changelog_page(root), encoding='utf-8')
+
+
+def write_texts(root):
+    "Write the text of each page beside it, and llms.txt, which lists them."
+    settings, out, lines = pages.settings(root), root/'_proc/_docs', []
+    site = settings['doc_host'] + settings['doc_baseurl']
+    for name in notebooks(root):
+        page = address(name)
+        if not (out/page).exists(): continue
+        head, text, _ = pages.markdown(root/'_proc'/name)
+        title, about = head.get('title', page), head.get('description', '')
+        text = f'# {title}\n\n> {about}\n\n{text.strip()}\n'
+        (out/f'{page}.md').write_text(text, encoding='utf-8')
+        lines.append(f'- [{title}]({site}/{page}.md): {about}')
+    (out/'llms.txt').write_text('\n'.join([f"# {settings['title']}", '',
+                                           f"> {settings['description']}", '', '## Pages', '',
+                                           *lines, '']), encoding='utf-8')
+
+
+ANNOTATION = re.compile(r'<annotation encoding="application/x-tex">(.*?)</annotation>', re.DOTALL)
+
+
+def clean_search(out):
+    "Take the TeX of formulas, which MathML carries along, out of what the search shows."
+    file = out/'search.json'
+    if not file.exists(): return
+    entries = json.loads(file.read_text(encoding='utf-8'))
+    formulas = {}
+    for entry in entries:
+        page = entry['href'].partition('#')[0]
+        if page not in formulas:
+            found = {*ANNOTATION.findall((out/page).read_text(encoding='utf-8'))}
+            found |= {html.unescape(tex) for tex in found}
+            formulas[page] = sorted(found, key=len, reverse=True)
+        for tex in formulas[page]:
+            if len(tex) > 3: entry['text'] = entry['text'].replace(tex, ' ')
+    file.write_text(json.dumps(entries, ensure_ascii=False), encoding='utf-8')
+
+
 def render(root):
-    "Render the site as `docs.yml` does; returns the problems."
+    "Render the site as `docs.yaml` does; returns the problems."
     shutil.rmtree(root/'_proc', ignore_errors=True)
     for command in (['nbdev_proc_nbs'], ['quarto', 'render', '_proc', '--no-cache']):
         own = Path(sys.executable).parent/command[0]
         command[0] = str(own) if own.exists() else command[0]
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True,
+                              env=pages.environment())
         yield from (f'{Path(command[0]).name}: {line}' for line in said(done))
         if done.returncode: return
+        if command[0].endswith('nbdev_proc_nbs'): write_pages(root)
+    write_texts(root)
+    clean_search(root/'_proc/_docs')
 
 
 def text_problems(soup):
@@ -107,6 +205,13 @@ def source_problem(root, target, anchor):
         return f'{target} is shorter'
 
 
+def within(settings, name, target):
+    "The file of the site that the page `name` points at; /BASE/FILE is one, too."
+    base = settings['doc_baseurl'] + '/'
+    if target.startswith(base): return os.path.normpath(unquote(target.removeprefix(base)))
+    return os.path.normpath(Path(name).parent/unquote(target))
+
+
 def link_problems(name, soup, folder, anchors, settings, root):
     "Pictures and links of the page `name` that lead nowhere."
     source = '{git_url}/blob/{branch}/'.format(**settings)
@@ -114,7 +219,8 @@ def link_problems(name, soup, folder, anchors, settings, root):
     for image in soup.find_all('img'):
         src = image.get('src', '')
         if re.match(r'(https?|data):', src): continue
-        if not (folder/Path(name).parent/unquote(src)).is_file(): yield f'missing picture: {src}'
+        target = within(settings, name, src)
+        if not (folder/target).is_file(): yield f'missing picture: {src}'
     for link in soup.find_all('a', href=True):
         href = link['href']
         target, _, anchor = unquote(href).partition('#')
@@ -125,8 +231,7 @@ def link_problems(name, soup, folder, anchors, settings, root):
         if target.startswith(site.rstrip('/')):
             target = target.removeprefix(site.rstrip('/')).lstrip('/') or 'index.html'
         elif re.match(r'[A-Za-z][A-Za-z0-9+.-]*:', target): continue
-        else:
-            target = os.path.normpath(Path(name).parent/target) if target else name
+        else: target = within(settings, name, target) if target else name
         if target not in anchors and not (folder/target).exists():
             yield f'dead link: {href}: no page or file {target}'
         elif anchor and anchor not in anchors.get(target, {anchor}):
@@ -149,6 +254,8 @@ def page_problems(root, out):
     soups = {name: parsed(path) for name, path in there.items()}
     anchors = {name: names_in(soup) for name, soup in soups.items()}
     expected = {address(name) for name in notebooks(root)}
+    expected |= {f'{p.relative_to(root/"_proc").with_suffix("")}.html'
+                 for p in (root/'_proc').rglob('*.qmd')}
     for name in sorted(expected - soups.keys()): yield f'{name}: missing page'
     for name in sorted(soups.keys() - expected): yield f'{name}: page of no notebook'
     for name, soup in soups.items():
@@ -158,9 +265,9 @@ def page_problems(root, out):
             yield f'{name}: {problem}'
     for document in (name for name in DOCUMENTS if (root/name).exists()):
         text = (root/document).read_text(encoding='utf-8')
-        html, warnings = pages.pandoc(text, '--to', 'html5', '--mathml', source='gfm')
+        rendered, warnings = pages.pandoc(text, '--to', 'html5', '--mathml', source='gfm')
         yield from (f'{document}: {warning}' for warning in warnings)
-        soup = BeautifulSoup(html, 'html.parser')
+        soup = BeautifulSoup(rendered, 'html.parser')
         own = {document: names_in(soup)}
         for problem in link_problems(document, soup, root, own, settings, root):
             yield f'{document}: {problem}'

@@ -1,5 +1,5 @@
 "Turns the index into markdown without Quarto: as nbdev processes it, then nbconvert, then pandoc."
-import re, shutil, subprocess, sys
+import os, re, shutil, subprocess, sys
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -20,6 +20,12 @@ def settings(root):
     return parser['DEFAULT']
 
 
+def environment():
+    "That of commands which process notebooks: `reference.py` is found by its name."
+    paths = [str(HERE), *filter(None, [os.environ.get('PYTHONPATH')])]
+    return os.environ | {'PYTHONPATH': os.pathsep.join(paths)}
+
+
 def process(root, tmp, only):
     "Let nbdev prepare the notebook `only` of `root` in the folder `tmp`; returns its path there."
     ignore = shutil.ignore_patterns('.ipynb_checkpoints', '__pycache__')
@@ -31,7 +37,8 @@ def process(root, tmp, only):
             shutil.copy(file, tmp/'nbs')
     if (root/lib).exists(): shutil.copytree(root/lib, tmp/lib, ignore=ignore)
     command = 'from nbdev.serve import proc_nbs; proc_nbs(n_workers=0)'
-    done = subprocess.run([sys.executable, '-c', command], cwd=tmp, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, '-c', command], cwd=tmp, capture_output=True, text=True,
+                          env=environment())
     if done.returncode:
         raise RuntimeError(f'nbdev could not process {only}:\n{done.stderr[-3000:]}')
     return tmp/'_proc'/only

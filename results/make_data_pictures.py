@@ -13,6 +13,8 @@ r"""Writes the pictures and tables of real data that notebooks show, so that the
 | dense      | photographs_found.png                                 | models/dense               |
 | test       | cifar10_test.npz, the first 64 test images            | results/                   |
 | mixers     | mixers_read.png, of published networks                | index                      |
+| heroes     | hero_*.png, a row of panels for each mixer's page     | mixers/                    |
+| logo       | favicon.png, card.png, of AFT-conv's learned kernels  | site/                      |
 | photographs | probe_photographs.{csv,png}, finetuned_photographs.csv | tutorials/features       |
 
 DIR holds cifar-10-batches-py/, imagenette-subset/, SST-2/, MNLI/, SQuAD/ and
@@ -26,7 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 NEEDED = {'cifar10': ['cifar-10-batches-py'], 'imagenette': ['imagenette-subset'],
           'texts': ['SST-2', 'MNLI', 'SQuAD'], 'enwik8': ['enwik8-first-4150000.xz'],
           'tables': ['SST-2', 'MNLI', 'SQuAD'], 'dense': ['imagenette-subset'],
-          'test': ['cifar-10-batches-py'], 'mixers': [],
+          'test': ['cifar-10-batches-py'], 'mixers': [], 'heroes': [],
+          'logo': [],
           'photographs': ['imagenette-subset']}
 
 
@@ -179,34 +182,167 @@ def test(data, out):
     return ['results/cifar10_test.npz']
 
 
-def mixers(data, out):
-    "What one token reads in each mixer trained on CIFAR-10, layer by layer, at 64 test images."
-    import matplotlib.pyplot as plt, numpy as np, torch
+PLACE = 3, 4  # row and column of the token that reads, on 8 x 8
+BOARD = ROOT/'results/board/weights/cifar10'
+CIFAR10 = {'FF-only': 'ff_nano_patch4_32', 'gMLP': 'gmlp_nano_patch4_32',
+           'AFT-simple': BOARD/'model=aft_simple_nano_patch4_32_lr=2e-3',
+           'AFT-full': BOARD/'model=aft_full_nano_patch4_32_lr=2e-3',
+           'AFT-local': BOARD/'model=aft_local_nano_patch4_32_lr=2e-3',
+           'AFT-conv': 'aft_conv_nano_patch4_32', 'attention (ViT)': 'vit_nano_patch4_32'}
+
+
+def test_images(config):
+    "The first 64 test images of CIFAR-10, as the network of `config` takes them."
+    import numpy as np, torch
     from torchvision.transforms.v2.functional import normalize
-    from attnfree.learner import load
-    from attnfree.visualise import influence_maps
-    board = ROOT/'results/board/weights/cifar10/model=aft_full_nano_patch4_32_lr=2e-3'
-    names = {'FF-only': 'ff_nano_patch4_32', 'gMLP': 'gmlp_nano_patch4_32',
-             'AFT-full': board, 'AFT-conv': 'aft_conv_nano_patch4_32',
-             'attention (ViT)': 'vit_nano_patch4_32'}
     with np.load(ROOT/'results/cifar10_test.npz') as stored:
         images = torch.from_numpy(stored['images']).float()/255
+    return normalize(images, config['data']['mean'], config['data']['std'])
+
+
+def read_by_token(label, layers):
+    "What the token at PLACE reads at 64 test images, `(8, 8)` for each layer; itself is left out."
+    import numpy as np
+    from attnfree.learner import load
+    from attnfree.visualise import influence_maps
+    model, config = load(CIFAR10[label])
+    images = test_images(config)
+    prefix = influence_maps(model, images[:1], layers=[0]).prefix
+    token = prefix + 8*PLACE[0] + PLACE[1]
+    maps = influence_maps(model, images, token, layers=[*layers])
+    grids = maps.values[:,0,prefix:].reshape(-1, 8, 8).copy()
+    grids[:,PLACE[0],PLACE[1]] = np.nan
+    return grids
+
+
+def draw_read(ax, grid):
+    "Draw what a token reads, and the token."
+    import matplotlib.pyplot as plt
+    ax.imshow(grid, cmap='Reds', vmin=0)
+    ax.add_patch(plt.Rectangle((PLACE[1] - 0.5, PLACE[0] - 0.5), 1, 1, fc='0.25', ec='k'))
+    ax.set(xticks=[], yticks=[])
+
+
+def mixers(data, out):
+    "What one token reads in each mixer trained on CIFAR-10, layer by layer, at 64 test images."
+    import matplotlib.pyplot as plt
+    names = ['FF-only', 'gMLP', 'AFT-full', 'AFT-conv', 'attention (ViT)']
     fig, axes = plt.subplots(3, len(names), figsize=(9, 5.8), layout='constrained')
-    for column, (title, name) in zip(axes.T, names.items()):
-        model, config = load(name)
-        inputs = normalize(images, config['data']['mean'], config['data']['std'])
-        prefix = influence_maps(model, inputs[:1], layers=[0]).prefix
-        place = 3, 4  # row and column of the token that reads
-        maps = influence_maps(model, inputs, prefix + 8*place[0] + place[1], layers=[0, 1, 2])
-        for layer, ax in enumerate(column):
-            grid = maps.values[layer, 0, prefix:].reshape(8, 8).copy()
-            grid[place] = np.nan  # itself; the others have the whole scale
-            ax.imshow(grid, cmap='Reds', vmin=0)
-            ax.add_patch(plt.Rectangle((place[1] - 0.5, place[0] - 0.5), 1, 1, fc='0.25', ec='k'))
-            ax.set(xticks=[], yticks=[])
-        column[0].set_title(title)
+    for column, label in zip(axes.T, names):
+        for ax, grid in zip(column, read_by_token(label, range(3))): draw_read(ax, grid)
+        column[0].set_title(label)
     for layer, ax in enumerate(axes[:,0]): ax.set_ylabel(f'layer {layer}')
     return [save(out, 'mixers_read.png')]
+
+
+def row(out, name, panels, draw):
+    "A picture of panels side by side, `{title: what draw takes}`."
+    import matplotlib.pyplot as plt
+    height = 9/max(len(panels), 4) + 0.35
+    fig, axes = plt.subplots(1, len(panels), figsize=(9, height), layout='constrained')
+    for ax, (title, panel) in zip(axes, panels.items()):
+        draw(ax, panel)
+        ax.set_title(title, fontsize=10)
+    return save(out, f'hero_{name}.png')
+
+
+def heroes(data, out):
+    "A row of panels for the page of each mixer."
+    import numpy as np
+    from attnfree.learner import load
+    from attnfree.visualise import attention_maps, kernel_entropy, spatial_weights
+    files = []
+    for name, label, depth in (('attention', 'attention (ViT)', 4), ('ff', 'FF-only', 4),
+                               ('gmlp', 'gMLP', 3)):
+        panels = {f'layer {i}': grid for i, grid in enumerate(read_by_token(label, range(depth)))}
+        files.append(row(out, name, panels, draw_read))
+    labels = ['AFT-simple', 'AFT-full', 'AFT-local', 'AFT-conv']
+    files.append(row(out, 'aft', {label: read_by_token(label, [0])[0] for label in labels},
+                     draw_read))
+
+    def draw_kernel(ax, kernel):
+        ax.imshow(kernel, cmap='RdBu_r', vmin=-4, vmax=4)
+        ax.plot(5, 5, 's', c='k', ms=4, mfc='none')
+        ax.set(xticks=[], yticks=[])
+    factors = spatial_weights(load(CIFAR10['AFT-conv'])[0])
+    kernels = np.log1p(factors.values)
+    chosen = [(0, 3), (0, 8), (1, 17), (1, 11), (2, 8), (2, 11), (3, 17), (3, 8)]
+    files.append(row(out, 'kernels', {f'layer {i}\nhead {j}': kernels[i, j] for i, j in chosen},
+                     draw_kernel))
+    entropy = kernel_entropy(factors)
+    order = np.argsort(entropy[2])[[0, 2, 4, 8, 16, 31]]
+    files.append(row(out, 'sparse', {f'as of {np.exp(entropy[2, j]):.1f} positions': kernels[2, j]
+                                     for j in order}, draw_kernel))
+
+    def draw_matrix(ax, matrix):
+        ax.imshow(matrix, cmap='RdBu_r', vmin=-4, vmax=4)
+        ax.set(xticks=[], yticks=[])
+    text = np.log1p(spatial_weights(load('lm_aft_local_mini_256')[0]).values[:,0,:64,:64])
+    full = np.log1p(spatial_weights(load(CIFAR10['AFT-full'])[0]).values[:,0])
+    files.append(row(out, 'biases', {'AFT-full, layer 0': full[0], 'AFT-full, layer 1': full[1],
+                                     'AFT-local, layer 0': text[0],
+                                     'AFT-local, layer 1': text[1]}, draw_matrix))
+    lavit, config = load('lavit_nano_32')
+    maps = attention_maps(lavit, test_images(config))
+
+    def draw_map(ax, weights):
+        side = int(len(weights)**0.5)
+        ax.imshow(weights.reshape(side, side), cmap='Reds', vmin=0)
+        at = side//2 - 1, side//2
+        ax.plot(at[1], at[0], 's', c='k', ms=60/side, mfc='none')
+        ax.set(xticks=[], yticks=[])
+    panels = {}
+    for name, layer in maps.items():
+        values = np.asarray(layer.values)
+        values = values.mean(axis=tuple(range(values.ndim - 2)))
+        side = int(len(values)**0.5)
+        panels[f"{name.replace(', layer', chr(10) + 'layer')}"] = \
+            values[(side//2 - 1)*side + side//2]
+    files.append(row(out, 'lavit', panels, draw_map))
+    return files + [mean_picture(out)]
+
+
+def mean_picture(out):
+    "A weighted mean of one channel: keys, the weights that they make, and the mean so far."
+    import matplotlib.pyplot as plt, torch
+    from attnfree.weighted_mean import plain_mean
+    torch.manual_seed(4)
+    n = 32
+    keys, values = 2*torch.randn(1, n, 1), torch.sin(torch.arange(n)/4.)[None,:,None]
+    values = values + 0.2*torch.randn(1, n, 1)
+    fig, axes = plt.subplots(1, 2, figsize=(9, 2.4), layout='constrained')
+    weights = keys.softmax(dim=1)[0,:,0]
+    axes[0].bar(range(n), weights, color='C3')
+    axes[0].set(title='weights: the softmax of keys over tokens', xlabel='token', ylabel='weight')
+    axes[1].plot(values[0,:,0], '.', c='0.5', label='values')
+    axes[1].plot(plain_mean(keys, values, causal=True)[0,:,0], c='C3', label='mean so far (causal)')
+    axes[1].axhline(plain_mean(keys, values)[0,0,0], c='k', ls='--', lw=1, label='mean of all')
+    axes[1].set(title='what the tokens read', xlabel='token')
+    axes[1].legend(frameon=False, fontsize=8)
+    return save(out, 'hero_mean.png')
+
+
+def logo(data, out):
+    "The site's icon, one learned kernel of AFT-conv, and its card, thirty-two of them."
+    import matplotlib.pyplot as plt, numpy as np
+    from attnfree.learner import load
+    from attnfree.visualise import spatial_weights
+    kernels = np.log1p(spatial_weights(load('aft_conv_nano_patch4_32')[0]).values)
+    (out/'nbs/site').mkdir(parents=True, exist_ok=True)
+    look = dict(cmap='RdBu_r', vmin=-4, vmax=4)
+    icon = kernels[0, 3]
+    plt.imsave(out/'nbs/site/favicon.png', np.kron(icon, np.ones((8, 8))), **look)
+    fig = plt.figure(figsize=(12, 6.3), facecolor='#16191d')
+    for i, kernel in enumerate(kernels[:,::4].reshape(-1, 11, 11)):
+        ax = fig.add_axes([0.43 + 0.068*(i % 8), 0.72 - 0.19*(i // 8), 0.062, 0.17])
+        ax.imshow(kernel, **look)
+        ax.axis('off')
+    fig.text(0.05, 0.58, 'attnfree', fontsize=56, color='w')
+    about = 'networks without attention,\nor with less of it'
+    fig.text(0.05, 0.46, about, fontsize=20, color='0.8', va='top')
+    fig.savefig(out/'nbs/site/card.png', dpi=100, facecolor=fig.get_facecolor())
+    plt.close(fig)
+    return ['nbs/site/favicon.png', 'nbs/site/card.png']
 
 
 def fine_tuned(path):
@@ -252,7 +388,8 @@ def photographs(data, out):
 
 
 MAKERS = dict(cifar10=cifar10, imagenette=imagenette, texts=texts, enwik8=enwik8, tables=tables,
-              dense=dense, test=test, mixers=mixers,
+              dense=dense, test=test, mixers=mixers, heroes=heroes,
+              logo=logo,
               photographs=photographs)
 
 
