@@ -166,9 +166,11 @@ def clean_search(out):
         if page not in formulas:
             found = {*ANNOTATION.findall((out/page).read_text(encoding='utf-8'))}
             found |= {html.unescape(tex) for tex in found}
-            formulas[page] = sorted(found, key=len, reverse=True)
-        for tex in formulas[page]:
-            if len(tex) > 3: entry['text'] = entry['text'].replace(tex, ' ')
+            found = {tex.strip() for tex in found}
+            found = sorted((tex for tex in found if len(tex) > 3), key=len, reverse=True)
+            formulas[page] = [re.compile(r'\s+'.join(map(re.escape, tex.split())))
+                              for tex in found]
+        for tex in formulas[page]: entry['text'] = tex.sub(' ', entry['text'])
     file.write_text(json.dumps(entries, ensure_ascii=False), encoding='utf-8')
 
 

@@ -22,6 +22,7 @@ from nbdev.processors import Processor, mk_cell
 OPEN = 40  # lines of a source that is shown at once
 FEW = 4  # lines of checks that are left open
 FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
+PICTURE = re.compile(r'^!\[([^\]]+)\]\(([^)\s]+)\)$', re.MULTILINE)  # with a line of its own
 CHECK = re.compile(r'test_\w+|assert_\w+|check_mixer')
 
 
@@ -246,6 +247,12 @@ def summary_of(cell, results):
     return 'Code' if results else None
 
 
+def described(match):
+    "A picture in markdown with its caption as alternative text, for screen readers."
+    alt = sentence(match[1]).replace('%', ' percent')
+    return f'![{match[1]}]({match[2]}){{fig-alt="{alt}"}}'
+
+
 def sentence(markdown):
     "The last full sentence of some markdown, as plain text."
     plain = re.sub(r'\$[^$]*\$|\[([^\]]*)\]\([^)]*\)|[`*#>|{}"\\]|<[^>]*>', r'\1', markdown)
@@ -261,6 +268,7 @@ class Fold(Processor):
         above = self.nb.frontmatter_.get('title', '')
         for cell in self.nb.cells:
             if cell.cell_type == 'markdown':
+                cell.source = PICTURE.sub(described, cell.source)
                 if not cell.source.startswith(('<!--', '<details', '###')):
                     above = sentence(cell.source) or above
                 continue

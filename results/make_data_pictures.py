@@ -299,7 +299,25 @@ def heroes(data, out):
         panels[f"{name.replace(', layer', chr(10) + 'layer')}"] = \
             values[(side//2 - 1)*side + side//2]
     files.append(row(out, 'lavit', panels, draw_map))
-    return files + [mean_picture(out)]
+    return files + [mean_picture(out), recall_picture(out)]
+
+
+def recall_picture(out):
+    "How much each mixer of the board finds of what it is asked for, at its best rate."
+    import matplotlib.pyplot as plt, pandas as pd
+    rows = pd.read_csv(ROOT/'results/board/recall.csv')
+    mixer = rows.case.str.extract(r'recall_(\w+)_d64')[0]
+    best = (100*rows.accuracy).groupby(mixer).max().sort_values()
+    names = {'attention': 'attention', 'amlp': 'aMLP', 'gmlp': 'gMLP', 'aft_simple': 'AFT-simple',
+             'aft_full': 'AFT-full', 'aft_local': 'AFT-local', 'aft_conv': 'AFT-conv'}
+    fig, ax = plt.subplots(figsize=(7, 2.4), layout='constrained')
+    ax.barh([names[name] for name in best.index], best, color='C0')
+    ax.axvline(25, c='k', ls='--', lw=1)
+    ax.annotate('a guess among the four values', (25, 0), xytext=(6, 0), va='center',
+                textcoords='offset points')
+    ax.set(xlabel='% found of what is asked for', xlim=(0, 100))
+    ax.spines[['top', 'right']].set_visible(False)
+    return save(out, 'hero_recall.png')
 
 
 def mean_picture(out):
