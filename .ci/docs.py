@@ -166,6 +166,7 @@ def clean_search(out):
         if page not in formulas:
             found = {*ANNOTATION.findall((out/page).read_text(encoding='utf-8'))}
             found |= {html.unescape(tex) for tex in found}
+            found |= {tex.replace('<', '&lt;').replace('>', '&gt;') for tex in found}
             found = {tex.strip() for tex in found}
             found = sorted((tex for tex in found if len(tex) > 3), key=len, reverse=True)
             formulas[page] = [re.compile(r'\s+'.join(map(re.escape, tex.split())))

@@ -4,7 +4,7 @@
     python tests/soak.py kills --kills 60    # trainings killed twice at random, then compared
 
 Not in CI: 2,000 steps take a minute, 100 kills ten. Prints a table and ends with 1
-if something grew or differed. The figures of a run stand in the page "What is promised".
+if something grew or differed. The figures of a run stand in the page "Guarantees".
 """
 import argparse, os, random, sys, tempfile, time
 from pathlib import Path

@@ -143,8 +143,10 @@ def test_script_and_its_files():
     files = re.findall(r'\w+\.(?:png|csv)\b', module.__doc__)
     shown = {file.name for _, _, file in pictures()}
     read = '\n'.join(source for _, source, _ in cells('code'))
-    assert len(files) == 10
-    for name in files: assert name in shown or f'../results/{name}' in read
+    assert len(files) == 12
+    site = (ROOT/'_quarto.yml').read_text()
+    for name in files:
+        assert name in shown or f'../results/{name}' in read or f'site/{name}' in site
     assert [*module.NEEDED] == [*module.MAKERS]
     for name in module.MAKERS: assert f'\n| {name} ' in module.__doc__
     pyflakes = [sys.executable, '-m', 'pyflakes', SCRIPT]
