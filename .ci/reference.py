@@ -31,17 +31,12 @@ CHECK = re.compile(r'test_\w+|assert_\w+|check_mixer')
 
 def comments(source):
     "The comment that ends each line, by its number; one that fills a line continues the last."
-    found = {}
+    found, begun, last = {}, None, None  # `begun`: the line whose comment goes on until `last`
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT: continue
         text, line = token.string.lstrip('#').strip(), token.start[0]
-        alone = not token.line[:token.start[1]].strip()
-        if not alone: found[line] = text
-        elif line - 1 in found: found[line] = None; above = line - 1
-        else: continue
-        if alone:
-            while found[above] is None: above -= 1
-            found[above] += ' ' + text
+        if token.line[:token.start[1]].strip(): found[line], begun, last = text, line, line
+        elif last == line - 1: found[begun], last = f'{found[begun]} {text}', line
     return found
 
 
@@ -57,7 +52,7 @@ def parameters(function, said, skip_self=False):
     if skip_self and listed and listed[0][1].arg in ('self', 'cls'): listed = listed[1:]
     for stars, arg, default in listed:
         last = default.end_lineno if default is not None else arg.end_lineno
-        yield stars + arg.arg, text_of(arg.annotation), text_of(default), said.get(last) or ''
+        yield stars + arg.arg, text_of(arg.annotation), text_of(default), said.get(last, '')
 
 
 def fields(definition, said):
@@ -65,7 +60,7 @@ def fields(definition, said):
     for node in definition.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             name, default = node.target.id, text_of(node.value)
-            yield name, text_of(node.annotation), default, said.get(node.end_lineno) or ''
+            yield name, text_of(node.annotation), default, said.get(node.end_lineno, '')
 
 
 def text_of(node):
@@ -76,7 +71,7 @@ def text_of(node):
 def returned(function, said):
     "Type and description of what a function returns; two empty texts where it says neither."
     if function.returns is None: return '', ''
-    return text_of(function.returns), said.get(function.returns.end_lineno) or ''
+    return text_of(function.returns), said.get(function.returns.end_lineno, '')
 
 
 def signature(node, said):
@@ -115,7 +110,7 @@ def listing(entries, result=('', '')):
     "Parameters, or fields, and what is returned, as a list in markdown."
     lines = []
     for name, kind, default, description in entries:
-        code = kind + (f' = {default}' if default else '')
+        code = (kind + (f' = {default}' if default else '')).strip()
         lines.append(f'- **`{name}`**' + (f' `{code}`' if code else '')
                      + (f': {description}' if description else ''))
     if any(result):
@@ -164,9 +159,9 @@ def entry(node):
             f'::: {{.definition}}\n{kind}{link}\n:::\n\n{ast.get_docstring(node) or ""}')
 
 
-def source_cell(source, summary, open=False):
+def source_cell(source, summary, shown=False):
     "Code of an exported cell, under a line that opens or closes it."
-    code = mk_cell(f'#| code-fold: {"show" if open else "true"}\n'
+    code = mk_cell(f'#| code-fold: {"show" if shown else "true"}\n'
                    f'#| code-summary: "{summary}"\n{source}')
     code.metadata, code.outputs, code.execution_count = {}, [], None
     return code
@@ -208,7 +203,7 @@ def replaced(source):
             continue
         lines = len(text.splitlines())
         yield markdown_cell(entry(node))
-        if lines <= OPEN: yield source_cell(text, 'Source', open=True)
+        if lines <= OPEN: yield source_cell(text, 'Source', shown=True)
         else: yield markdown_cell(f'```python\n{signature(node, said)}\n```')
         title = 'Parameters and methods' if isinstance(node, ast.ClassDef) else 'Parameters'
         if any(parts := details(node, said)): yield markdown_cell(folded(title, *parts))
@@ -242,7 +237,8 @@ def summary_of(cell, results):
     if not body: return None
     count, lines = checks(cell), len(cell.source.strip().splitlines())
     if all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in body): return 'Imports'
-    if count and lines > FEW and not cell.get('outputs'):
+    defines = any(isinstance(node, (*FUNCTIONS, ast.ClassDef)) for node in body)  # is used later
+    if count and lines > FEW and not defines and not cell.get('outputs'):
         return f'Evidence: {count} check' + 's'*(count > 1)
     return 'Code' if results else None
 
@@ -292,7 +288,7 @@ class Relative(Processor):
         base = re.escape(config.doc_host + config.doc_baseurl) + '/'
         folder = page_of(self.nb).parent
         def local(match):
-            return '](' + os.path.relpath(match[1], folder) + (match[2] or '') + ')'
+            return '](' + os.path.relpath(match[1] or 'index.html', folder) + (match[2] or '') + ')'
         cell.source = re.sub(rf'\]\({base}([^)#]*)(#[^)]*)?\)', local, cell.source)
 
 

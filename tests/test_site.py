@@ -12,7 +12,6 @@ from browser import CHROMIUM, browser, served
 
 ROOT = Path(__file__).parent.parent
 SITE = Path(os.environ.get('ATTNFREE_HTML', ROOT/'_proc/_docs'))  # what `.ci/docs.py` renders
-ORIGIN = '127.0.0.1'
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason='no chromium: pages were not looked at'),
@@ -190,6 +189,18 @@ def test_a_table_sorts_by_its_columns():
         assert column(0)[0] == 'ConvMixer'
         click(3)  # bits, and mixers without a causal form, which stay below
         assert column(3)[-1] == 'no causal form' and 'AFT-conv' == column(0)[0]
+
+
+def test_a_table_with_a_named_index_sorts_too():
+    with served(SITE) as site, browser() as tab:
+        resize(tab, 1280)
+        tab.open(site + 'tutorials/models.html')
+        table = "document.querySelectorAll('table.dataframe')[0]"
+        assert tab.evaluate(f'{table}.tHead.rows.length') == 1
+        tab.evaluate(f"{table}.tHead.rows[0].cells[2].querySelector('button').click()")
+        counts = tab.evaluate(f'[...{table}.tBodies[0].rows].map(r => r.cells[2].innerText)')
+    counts = [int(count.replace(',', '')) for count in counts]
+    assert len(counts) == 68 and counts == sorted(counts)
 
 
 def test_every_page_has_its_text():
