@@ -53,7 +53,8 @@ def test_a_class_is_a_class_with_true_types():
 
 
 def test_a_long_signature_keeps_its_star():
-    source = 'def f(' + ', '.join(f'parameter_{i}:int' for i in range(6)) + ', *, last:str="x"): pass'
+    plain = ', '.join(f'parameter_{i}:int' for i in range(6))
+    source = f'def f({plain}, *, last:str="x"): pass'
     lines = reference.signature(ast.parse(source).body[0], {}).split('\n')
     assert lines[7:9] == ['    *,', "    last: str = 'x',"]
 
