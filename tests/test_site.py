@@ -61,9 +61,8 @@ STILL = """document.head.append(Object.assign(document.createElement('style'),
 DARK = """document.body.classList.contains('quarto-dark') || window.quartoToggleColorScheme()"""
 
 
-# A page that is a table, and pages of which a picture is still to be drawn.
-WITHOUT = {'results/small_recipes.html', 'tutorials/export.html', 'tutorials/models.html',
-           'tutorials/new_task.html', 'tutorials/promises.html', 'tutorials/states.html'}
+# A page that is a table.
+WITHOUT = {'tutorials/models.html'}
 
 
 def pages():
