@@ -23,6 +23,7 @@ import pages, reference
 DOCUMENTS = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md']
 WARNING = re.compile(r'WARN|ERROR|Error|UserWarning')
 COLOUR = re.compile(r'\x1b\[[0-9;]*m')
+LINK = re.compile(r'\]\((?!https?:)([^)\s#]+\.ipynb)(#[^)]*)?\)')  # to a notebook
 FORMULA = re.compile(r'\$\$|\$ [^$]+ \$|\$[^$]*\\[A-Za-z]+[^$]*\$|\\begin\{')  # left as text
 
 
@@ -144,6 +145,7 @@ def write_texts(root):
         if not (out/page).exists(): continue
         head, text, _ = pages.markdown(root/'_proc'/name)
         title, about = head.get('title', page), head.get('description', '')
+        text = LINK.sub(lambda m: f"]({address(m[1])}.md{m[2] or ''})", text)
         text = f'# {title}\n\n> {about}\n\n{text.strip()}\n'
         (out/f'{page}.md').write_text(text, encoding='utf-8')
         lines.append(f'- [{title}]({site}/{page}.md): {about}')

@@ -22,7 +22,8 @@ from nbdev.processors import Processor, mk_cell
 OPEN = 40  # lines of a source that is shown at once
 FEW = 4  # lines of checks that are left open
 FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
-PICTURE = re.compile(r'^!\[([^\]]+)\]\(([^)\s]+)\)$', re.MULTILINE)  # with a line of its own
+# A picture with a line of its own; a paragraph in italics below it is its caption.
+PICTURE = re.compile(r'^!\[([^\]]+)\]\(([^)\s]+)\)$(?:\n\n\*([^*]+)\*$)?', re.MULTILINE)
 CHECK = re.compile(r'test_\w+|assert_\w+|check_mixer')
 
 
@@ -244,17 +245,25 @@ def summary_of(cell, results):
 
 
 def described(match):
-    "A picture in markdown with its caption as alternative text, for screen readers."
-    alt = sentence(match[1]).replace('%', ' percent')
-    return f'![{match[1]}]({match[2]}){{fig-alt="{alt}"}}'
+    "A picture with its caption, and with what it shows as alternative text for screen readers."
+    alt, address, caption = match.groups()
+    said = plain_text(alt)[:400].replace('%', ' percent')
+    return f'![{caption or alt}]({address}){{fig-alt="{said}"}}'
+
+
+def without_marks(markdown):
+    "Markdown without its marks, formulas and the addresses of its links."
+    return re.sub(r'\$[^$]*\$|\[([^\]]*)\]\([^)]*\)|[`*#>|{}"\\]|<[^>]*>', r'\1', markdown)
+
+
+def plain_text(markdown): return ' '.join(without_marks(markdown).split())
 
 
 def sentence(markdown):
     "The last full sentence of some markdown, as plain text."
-    plain = re.sub(r'\$[^$]*\$|\[([^\]]*)\]\([^)]*\)|[`*#>|{}"\\]|<[^>]*>', r'\1', markdown)
-    found = [' '.join(part.split()) for part in re.split(r'(?<=[.:?!])\s+|\n\n', plain)]
-    found = [part.rstrip(':') for part in found if len(part) > 15]
-    return (found[-1] if found else ' '.join(plain.split()))[:200]
+    parts = re.split(r'(?<=[.:?!])\s+|\n\n', without_marks(markdown))
+    found = [part.rstrip(':') for part in map(plain_text, parts) if len(part) > 15]
+    return (found[-1] if found else plain_text(markdown))[:200]
 
 
 class Fold(Processor):

@@ -24,7 +24,7 @@ from .mixer import check_tokens,count_heads,count_tokens
 def import_library(
     package:str,     # Name under which pip installs it
     module:str=None, # Module to import; `None`: named like the package
-    extra:str=None,  # Extra of attnfree that brings it, with others
+    extra:str=None,  # Extra of attnfree that installs it, with others
 ):                   # The module
     "Import an optional library; raises `ImportError` that says how to install it."
     module = module or package.replace('-', '_')
@@ -175,7 +175,7 @@ class LocalAttention(_Baseline):
 # %% ../nbs/models/03_baselines.ipynb #a4597254
 @checked
 class LambdaLayer(_Baseline):
-    "A linear map made of the context and of relative positions (Bello 2021)."
+    "A linear map made from the context and from relative positions (Bello 2021)."
     def __init__(self,
         dim:int,             # Channels per token
         grid:tuple[int,...], # Token grid, `(h, w)`

@@ -23,7 +23,7 @@ from .loader import random_states,set_random_states
 from .processes import rank_and_world
 
 # %% ../nbs/learning/02_checkpoint.ipynb #e5cb0803
-VERSION = 2 # 1 did not know what an epoch had computed before it was interrupted
+VERSION = 2 # 1 did not save what an epoch had computed before it was interrupted
 
 def _pack(value, tensors):
     "`value` as json, with each array moved to `tensors`."
@@ -54,7 +54,7 @@ def _unpack(value, tensors):
     return (tuple if kind == 'tuple' else list)(_unpack(v, tensors) for v in items)
 
 def _checksum(tensors, metadata):
-    "A number that changes with any bit of tensors on a processor, their names, and the texts."
+    "A checksum of all bits of tensors on the CPU, their names, and the texts."
     total = hashlib.blake2b(json.dumps(metadata, sort_keys=True).encode(), digest_size=16)
     for name,tensor in sorted(tensors.items()):
         total.update(f'{name} {tensor.dtype} {tuple(tensor.shape)}'.encode())
@@ -66,7 +66,7 @@ def save_tensors(
     file:str|Path,            # A `.safetensors` file
     tensors:dict[str,Tensor], # By name
     metadata:dict=None,       # Texts by name
-    before:str|Path=None,     # Where a file that is there goes; `None`: it is replaced
+    before:str|Path=None,     # Where an existing file is moved; `None`: it is replaced
 )->None:
     "Write tensors and texts with their checksum, whole or not at all."
     def copied(tensor): return tensor.detach().to('cpu', copy=True).contiguous() # none is shared
@@ -96,7 +96,7 @@ def load_tensors(
 def save_state(
     file:str|Path,        # A `.safetensors` file
     state,                # Nested dicts, lists and tuples of tensors, arrays, numbers and text
-    before:str|Path=None, # Where a file that is there goes; `None`: it is replaced
+    before:str|Path=None, # Where an existing file is moved; `None`: it is replaced
 )->None:
     "Write a nested state to one file, whole or not at all."
     tensors = {}
@@ -112,11 +112,11 @@ def load_state(
     tensors,about = load_tensors(file)
     if about.get('format') != 'attnfree state':
         found = ', '.join(sorted(about)) or 'bare tensors'
-        raise ValueError(f"{str(file)!r} is no checkpoint of attnfree's, but a file of "
+        raise ValueError(f"{str(file)!r} is not a checkpoint of attnfree's, but a file of "
                          f"{found}: name the checkpoint of a run")
     if about['version'] != str(VERSION):
         raise ValueError(f"{str(file)!r} has version {about['version']} of the format, this "
-                         f"attnfree reads version {VERSION}: go on with the attnfree that "
+                         f"attnfree reads version {VERSION}: use the attnfree that "
                          "wrote it")
     return _unpack(json.loads(about['state']), tensors)
 
@@ -138,7 +138,7 @@ class Signals:
     def __init__(self): self.name,self.before = None,{}
 
     def listen(self):
-        "Begin anew; only the main thread of a process can."
+        "Start listening; only the main thread of a process can."
         self.stop()
         self.name = None
         if threading.current_thread() is not threading.main_thread(): return
@@ -159,7 +159,7 @@ class Signals:
     def heard(self,
         device:torch.device, # Where processes exchange tensors
     )->bool:                 # Whether a signal came, to this or another process of the training
-        "Ask; with several processes all must ask at the same time."
+        "Check for a signal; with several processes all must check at the same time."
         if rank_and_world()[1] == 1: return self.name is not None
         some = torch.tensor(float(self.name is not None), device=device)
         dist.all_reduce(some)
@@ -167,7 +167,7 @@ class Signals:
 
 # %% ../nbs/learning/02_checkpoint.ipynb #87dad9ce
 def _has_memory(callback):
-    "Whether the class of a callback offers a state."
+    "Whether the class of a callback has a state."
     return all(hasattr(type(callback), name) for name in ('state_dict', 'load_state_dict'))
 
 def _with_memory(learn):
@@ -182,16 +182,16 @@ def _spoilt(weights):
 @checked
 def training_state(
     learn:Learner,            # In the middle of `fit`
-    position:tuple[int,int],  # The epoch and the batch to go on with
+    position:tuple[int,int],  # The next epoch and batch
 )->dict:                      # Nested dicts of tensors and numbers
-    "All that decides how a training goes on; raises `FloatingPointError` if weights are spoilt."
+    "All that decides how a training goes on; raises `FloatingPointError` for infinite weights."
     rank,world = rank_and_world()
     random = [random_states(gpus=True)]*world
     if world > 1: dist.all_gather_object(random, random_states(gpus=True))
     weights,smooth = trained_model(learn).state_dict(),learn.recorder.smooth_loss
     if bad := _spoilt(weights):
         raise FloatingPointError(f"{bad} is not finite after step {learn.train_iter}: lower the "
-                                 "learning rate, or look at the data")
+                                 "learning rate, or check the data")
     callbacks = {name: callback.state_dict() for name,callback in _with_memory(learn).items()}
     state = dict(
         model=weights, optimiser=learn.opt.state_dict(), callbacks=callbacks,
@@ -260,7 +260,7 @@ def higher_is_better(
     name:str,     # 'train_loss', 'valid_loss' or the name of a metric
     metrics:list, # fastai's metrics
 )->bool:          # Whether more of it is better; less, for a loss
-    "What a metric says of itself; raises `ValueError` for one that says nothing."
+    "Which way a metric improves; raises `ValueError` for one that does not say."
     if name in ('train_loss', 'valid_loss'): return False
     names = [getattr(metric, 'name', getattr(metric, '__name__', None)) for metric in metrics]
     if name not in names: raise _no_metric(name, ['valid_loss', *names])
@@ -298,9 +298,9 @@ def _rows(file, last):
 
 @checked
 def best_state(
-    folder:str|Path, # Of a run none of whose checkpoints is whole
+    folder:str|Path, # Of a run without an intact checkpoint
 )->dict:             # Weights, metrics and position, without optimiser and random numbers
-    "What is left of a run: the weights of its best epoch; raises `ValueError` if they are not."
+    "What is left of a run: the weights of its best epoch; raises `ValueError` if those are lost."
     weights,about = load_tensors(Path(folder)/'best.safetensors')
     if 'epoch' not in about: raise ValueError('best.safetensors does not say its epoch')
     epochs = int(about['epoch'])
@@ -327,7 +327,7 @@ class Checkpoint(Callback):
         if problem and rank_and_world()[0] == 0: print(problem)
 
     def _find(self):
-        "What to go on from, and what is to be said of it."
+        "The state to resume from, and a message about it."
         try: state,problem = last_checkpoint(self.folder)
         except ValueError as error:
             try: state = best_state(self.folder)
@@ -335,16 +335,16 @@ class Checkpoint(Callback):
             return state,(f"{error}. No checkpoint is whole, so the training goes on from "
                           f"best.safetensors, the weights after {state['position'][0]} epochs. "
                           "Lost: all that came after, the optimiser's running means and the random "
-                          f"numbers. Kept: the metrics of {len(state['logs'][0])} epochs. What "
-                          "follows is not what would have followed")
+                          f"numbers. Kept: the metrics of {len(state['logs'][0])} epochs. The "
+                          "rest of the training will differ")
         if problem is None: return state,None
         epoch,batch = state['position']
         return state,(f"{problem}. Going on from the checkpoint before it, at batch {batch} of "
                       f"epoch {epoch}: what came after is done again")
 
     def before_fit(self):
-        "Load the checkpoint if there is one to go on from, and listen to signals."
-        # not while fastai validates, predicts, or looks for a rate
+        "Load the checkpoint if there is one to resume from, and listen for signals."
+        # not while fastai validates, predicts, or searches for a rate
         self.run = not (self.learn.lock.locked() or hasattr(self.learn, 'lr_finder'))
         if not self.run: return
         self._check()

@@ -65,9 +65,9 @@ def read_weights(
         raise FileNotFoundError(f"path={str(path)!r} is not a file: "
                                 "give a .safetensors or .pth file")
     try: state = _read(path)
-    except Exception as error: # bytes that are no weights make the readers raise almost anything
+    except Exception as error: # on bytes that are no weights the readers raise almost anything
         raise ValueError(f"path={str(path)!r} cannot be read as weights: it is damaged or holds "
-                         "other objects than tensors") from error
+                         "objects other than tensors") from error
     for key in ('model', 'state_dict', 'model_ema'):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
@@ -75,17 +75,17 @@ def read_weights(
     if (not isinstance(state, dict) or not state
             or not all(isinstance(value, Tensor) for value in state.values())):
         raise ValueError(f"path={str(path)!r} holds no weights: expected tensors by name, "
-                         "or such under 'model', 'state_dict' or 'model_ema'")
+                         "perhaps under 'model', 'state_dict' or 'model_ema'")
     return {name.removeprefix('module.'): value for name,value in state.items()}
 
 # %% ../nbs/models/04_convert.ipynb #59dcc91c
 def _state(weights):
-    "Weights by name, whatever they are in."
+    "Weights by name, from a file, a state dict or a module."
     if isinstance(weights, nn.Module): return weights.state_dict()
     return weights if isinstance(weights, dict) else read_weights(weights)
 
 def _classes(state):
-    "How many classes the head has, in any naming; 0 without a head."
+    "How many classes the head has, under any names; 0 without a head."
     return next((len(value) for name,value in state.items() if name.endswith('head.weight')), 0)
 
 def _misfits(state, expected):
@@ -126,9 +126,9 @@ def _renamed(state, source=None):
 def load_weights(
     model:Backbone,                  # A model of ours, changed in place
     weights:str|Path|dict|nn.Module, # A file, a state dict or a module
-    source:str=None,                 # Whose names: a key of SOURCES; `None`: read off the names
+    source:str=None,                 # Whose names: a key of SOURCES; `None`: as the names show
 )->Backbone:                         # The same model
-    "Load weights, all or nothing but a head of other classes; `ValueError` if they do not fit."
+    "Load weights, all or nothing except a head of other classes; `ValueError` for misfits."
     state = _state(weights)
     renamed,own = _renamed(state, source),model.state_dict()
     classes,own_classes = _classes(renamed),_classes(own)
@@ -163,7 +163,7 @@ def from_weights(
 
 # %% ../nbs/models/04_convert.ipynb #8cb7c58c
 def _settle(target, origin, rename, size):
-    "Carry over each norm's epsilon; raises `ValueError` unless both models score an image alike."
+    "Copy each norm's epsilon; raises `ValueError` unless both models give an image equal scores."
     for name,norm in target.named_modules():
         if isinstance(norm, nn.LayerNorm): norm.eps = origin.get_submodule(rename(name)).eps
     image = torch.randn(1, *size, generator=torch.Generator().manual_seed(0))
@@ -196,7 +196,7 @@ def from_timm(
     pretrained:bool=False, # Let timm load its published weights, by download if need be
     path:str|Path=None,    # A file with weights for the model of this name
 )->Backbone:               # Our model with its weights; without either, freshly initialised
-    "Our form of a timm model; raises `ValueError` if ours cannot be the same function."
+    "Our form of a timm model; raises `ValueError` if ours cannot compute the same function."
     built = isinstance(source, nn.Module)
     if (path is not None) + pretrained + built > 1:
         raise ValueError(f"path={path} and pretrained={pretrained}: "
@@ -224,11 +224,11 @@ def to_timm(
     model:Backbone, # A model of ours
     name:str,       # Name of the timm model to build
 )->nn.Module:       # timm's model with the same weights
-    "timm's form of our model; raises `ValueError` if timm's model cannot be the same function."
+    "timm's form of our model; raises `ValueError` if timm's cannot compute the same function."
     _check_timm_name('name', name)
     source = _timm_source(model)
     entry = SOURCES[source]
-    complaint = f"name={name!r} is a timm model of other parts than ours"
+    complaint = f"name={name!r} is a timm model with other parts than ours"
     pool = {'cls': 'token', 'mean': 'avg'}.get(model.readout.pool, model.readout.pool)
     try:
         theirs = timm.create_model(name, img_size=model.stem.img_size, global_pool=pool,
@@ -253,7 +253,7 @@ def _take_projections(mixer, attention, dim):
 @checked
 def from_transformer(
     weights:str|Path|dict|nn.Module, # Of a ViT or DeiT, timm's or ours: file, state dict or module
-    name:str,                        # An AFT-conv model of ours, as wide and deep, of equal patches
+    name:str,                        # An AFT-conv model of ours, of equal width, depth and patches
 )->Backbone:                         # That model, with the weights' classes and image channels
     "AFT-conv from a transformer (Zhai et al. 2021, Table 8); raises `ValueError` for misfits."
     aft_conv = [known for known in model_names() if known.startswith('aft_conv_')]

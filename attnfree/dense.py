@@ -85,7 +85,7 @@ class FeaturePyramid(nn.Module):
     "A backbone's maps made equally wide, and two coarser ones (Lin et al. 2017)."
     def __init__(self,
         features:nn.Module, # As from pyramid_features
-        channels:int=256,   # Channels of all maps that come out
+        channels:int=256,   # Channels of all output maps
     ):
         super().__init__()
         widths = features.feature_info.channels()
@@ -95,15 +95,15 @@ class FeaturePyramid(nn.Module):
     def forward(self,
         x:Tensor,               # Images, `(b, c, height, width)`
     )->OrderedDict[str,Tensor]: # Maps `(b, channels, h, w)` by name, the finest first
-        "From images to maps."
+        "Compute the maps of images."
         return self.fpn(OrderedDict((str(i), m) for i,m in enumerate(self.body(x))))
 
 # %% ../nbs/models/05_dense.ipynb #c1a08180
 @checked
 class FitAndPad(GeneralizedRCNNTransform):
-    "Normalise images, scale them into one size with their proportions kept, pad with zeros."
+    "Normalise images, scale them to fit one size without distortion, pad with zeros."
     def __init__(self,
-        img_size:int|tuple[int,int], # Height and width of what comes out, in pixels
+        img_size:int|tuple[int,int], # Height and width of the output in pixels
         image_mean:list[float],      # Mean of each channel
         image_std:list[float],       # Standard deviation of each channel
     ):
@@ -126,7 +126,7 @@ class FitAndPad(GeneralizedRCNNTransform):
         images:list[Tensor],   # Images that fit, `(c, height, width)`
         size_divisible:int=32, # Unused: the size is the same for all
     )->Tensor:                 # One batch, `(b, c, *img_size)`
-        "Fill up at the right and at the bottom."
+        "Pad at the right and at the bottom."
         height,width = self.img_size
         return torch.stack([F.pad(image, (0, width - image.shape[2], 0, height - image.shape[1]))
                             for image in images])
@@ -218,7 +218,7 @@ class _Coco(CocoDetection):
 
 @checked
 def coco(
-    path:str|Path,      # Folder that is or holds `coco/`, as it is unpacked
+    path:str|Path,      # Folder that is or holds `coco/`, as unpacked
     split:str='train',  # 'train', without images that have no object, or 'val', with all
     transforms=None,    # torchvision's v2, on image and target; `None`: to floats in 0 to 1
     masks:bool=False,   # The targets have `masks` too, `(objects, height, width)`
@@ -246,7 +246,7 @@ class _MaskedImages(Dataset):
 
 @checked
 def ade20k(
-    path:str|Path,      # Folder that is or holds `ADEChallengeData2016/`, as it is unpacked
+    path:str|Path,      # Folder that is or holds `ADEChallengeData2016/`, as unpacked
     split:str='train',  # 'train' or 'val'
     transforms=None,    # torchvision's v2, on image and mask; `None`: images to floats in 0 to 1
 )->Dataset:             # Images, and masks `(height, width)` of classes 0 to 149, 255: ignore

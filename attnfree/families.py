@@ -27,7 +27,7 @@ from .arguments import checked
 INPUTS = ('images', 'texts', 'sequences')
 
 def _suggest(name, names):
-    "The nearest of `names`; the first 60 where none is near."
+    "The closest of `names`; the first 60 if none is close."
     near = get_close_matches(str(name), names, n=3, cutoff=0.4)
     if near: return f"Nearest: {', '.join(near)}"
     first = [*names][:60] + ['...']*(len(names) > 60)
@@ -38,9 +38,9 @@ def check_known(
     what:str,    # The argument or option that holds the name
     name:str,    # The name that was given
     names,       # The names that exist
-    hint:str='', # A further sentence for the message
+    hint:str='', # Another sentence for the message
 )->None:
-    "Raise `ValueError` with the nearest of `names` where `name` is none of them."
+    "Raise `ValueError` with the nearest of `names` unless `name` is one of them."
     if name in names: return
     message = f"{what}={name!r} is unknown. {_suggest(name, names)}"
     raise ValueError(f"{message}. {hint}" if hint else message)
@@ -48,12 +48,12 @@ def check_known(
 @checked
 @dataclass(frozen=True)
 class Family:
-    "Networks that are built alike and differ in size."
-    name:str            # What they have in common, such as 'aft_conv'
-    inputs:str          # What they read, one of INPUTS
+    "Networks of one design in several sizes."
+    name:str            # Name of the family, such as 'aft_conv'
+    inputs:str          # Kind of input, one of INPUTS
     build:Callable      # Called as `build(size, **arguments)`: a freshly initialised network
     networks:dict       # Name of each network: its size, whatever `build` understands
-    check:Callable=None # Called when a user's file brings the family; raises `AssertionError`
+    check:Callable=None # Called when a user's file registers the family; raises `AssertionError`
 
     def __post_init__(self):
         "Raise `ValueError` for a family that cannot be used."
@@ -89,7 +89,7 @@ def is_published(
 def published_folder(
     name:str, # Of a network, with or without its tag and timm's prefix
 )->Path:      # A run folder within the package
-    "Where a network's published weights are; raises `ValueError` with all that have some."
+    "Where a network's published weights are; raises `ValueError` listing all networks with some."
     if found := _published(name): return WEIGHTS/found[0]
     raise ValueError(f"{name!r} has no published weights. These have: "
                      f"{', '.join(published_names())}")
@@ -110,15 +110,15 @@ def check_published(
 
 @checked
 def image_config(
-    data:dict, # What a run keeps of its images
+    data:dict, # What a run records about its images
 )->dict:       # `input_size`, `mean`, `std`, `crop_pct` ...
-    "How images are prepared, by the names that timm uses."
+    "How images are prepared, under timm's names."
     return dict(input_size=(data['in_chans'], *to_2tuple(data['img_size'])),
                 mean=tuple(data['mean']), std=tuple(data['std']),
                 crop_pct=data.get('crop_pct', 1.), crop_mode='center', interpolation='bicubic')
 
 def _published_config(folder):
-    "What timm shall know of published weights."
+    "What timm needs to know about published weights."
     config = json.loads((folder/'config.json').read_text())
     data,about = config['data'],config['published']
     return dict(image_config(data), file=str(folder/'model.safetensors'),
@@ -138,8 +138,8 @@ def _for_channels(weight, n):
 @checked
 def fitted_weights(
     source:nn.Module, # A network
-    model:nn.Module,  # Another of the same name, which may be for images of another kind
-)->dict[str,Tensor]:  # Weights of `source` that fit `model`, but for the head
+    model:nn.Module,  # Another of the same name, perhaps for images of another kind
+)->dict[str,Tensor]:  # Weights of `source` that fit `model`, except the head
     "Resample what belongs to positions, and adapt the first layer to the number of channels."
     stem = getattr(model, 'stem', None) # timm's networks have another, or none
     grid = getattr(stem, 'grid', None)
@@ -160,7 +160,7 @@ def _fit_channels(weights, model):
     return weights | {'stem.proj.weight': _for_channels(first, channels)}
 
 def _say_fitted(net, config, features):
-    "Say what was made of weights that are used for other images or classes."
+    "Say how weights were adapted to other images or classes."
     channels,*size = config['input_size']
     done = []
     if net.stem.img_size != tuple(size):
@@ -175,10 +175,10 @@ def _say_fitted(net, config, features):
 
 # %% ../nbs/models/00_families.ipynb #4f85a7e6
 NETWORKS = {}     # Name of a network: its family; only `register` and `forget` write here
-default_cfgs = {} # What timm looks up of the networks for images
+default_cfgs = {} # What timm looks up about networks for images
 
 def _register_in_timm(name, size):
-    "Make one network for images known to timm."
+    "Register one network for images with timm."
     maps = tuple(range(len(size['dims']))) if 'dims' in size else 3 # stages, or the last 3 blocks
     def create(pretrained=False, **kwargs):
         family = NETWORKS[name]
@@ -209,13 +209,13 @@ def _register_in_timm(name, size):
 
 @checked
 def register(
-    family:Family, # Networks that are to be known by name
+    family:Family, # Networks to register
 )->Family:         # The same
-    "Make a family's networks known; if one name is taken, raise `ValueError` and add none."
+    "Register a family's networks; if one name is taken, raise `ValueError` and add none."
     for name in family.networks:
         if name in NETWORKS:
-            raise ValueError(f"the network {name!r} of the family {family.name!r} has the name of "
-                             f"one of {NETWORKS[name].name!r}: give your family another name, or "
+            raise ValueError(f"the network {name!r} of the family {family.name!r} has the same "
+                             f"name as one of {NETWORKS[name].name!r}: rename your family, or "
                              f"call attnfree.families.forget({name!r}) first")
     for name,size in family.networks.items():
         NETWORKS[name] = family
@@ -227,7 +227,7 @@ def register(
 def forget(
     *names:str, # Names of networks, of families, or of INPUTS
 )->None:
-    "Forget networks, so that they can be registered anew."
+    "Forget networks, so that they can be registered again."
     for name,family in [*NETWORKS.items()]:
         if {name, family.name, family.inputs} & {*names}: del NETWORKS[name]
 
@@ -248,5 +248,5 @@ def family_of(
     known = [known for kind in inputs for known in network_names(kind)]
     if name in known: return NETWORKS[name]
     raise ValueError(f"model={name!r} is no network for {' or '.join(inputs)} that is known. "
-                     f"{_suggest(name, known)}. A network of your own becomes known by --import "
-                     "of the file that registers it (in Python: attnfree.imports.import_file)")
+                     f"{_suggest(name, known)}. To use a network of your own, --import "
+                     "the file that registers it (in Python: attnfree.imports.import_file)")

@@ -44,12 +44,12 @@ def _load_file(file):
 def first_line(
     error:BaseException, # That was raised
 )->str:                  # Its first line, empty where it has none
-    "What an exception says, in one line, without the place in C++ that some begin with."
+    "The first line of an exception, without the C++ source location that some begin with."
     return re.sub(r'^\[\S+:\d+\] *', '', next(iter(str(error).splitlines()), ''))
 
 def line_of(
     error:BaseException, # That was raised
-    *files:str,          # Whose lines say most, besides all that were imported
+    *files:str,          # Whose lines are preferred, besides those imported
 )->str:                  # Such as 'my_mixer.py, line 3'
     "File and line where an exception was raised."
     if isinstance(error, SyntaxError): return f"{Path(error.filename).name}, line {error.lineno}"
@@ -67,9 +67,9 @@ def _says_all(error):
 
 @contextmanager
 def error_context(
-    what:str, # What cannot be done, for the beginning of the line
+    what:str, # What cannot be done, to begin the message
 ):
-    "Errors of somebody else's code become one line that says where; ours say all they must."
+    "Turn errors in user code into one line that says where; our own messages stay as they are."
     try: yield
     except Exception as error:
         if _says_all(error): raise
@@ -84,7 +84,7 @@ def _check_families(names):
         except Exception as error:
             reason = first_line(error) or type(error).__name__
             raise ValueError(f"the mixer of the family {family.name!r} fails check_mixer, which "
-                             "tries shape, gradients, that examples stay apart, that tokens mix, "
+                             "tries shape, gradients, independence of examples, mixing of tokens, "
                              f"and what else a mixer offers: {reason}") from error
 
 def _full_name(name):

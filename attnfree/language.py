@@ -27,7 +27,7 @@ from .families import (Family,NETWORKS,check_published,family_of,network_names,
 
 # %% ../nbs/models/02_language.ipynb #97485217
 class Size(NamedTuple):
-    "One network: what mixes, and how much of everything."
+    "One network: its mixer and its sizes."
     family:str           # Name of its family, among those for texts or those for sequences
     n:int                # Tokens of the longest text
     depth:int            # Blocks; a transformer's has attention and a network over channels
@@ -37,11 +37,11 @@ class Size(NamedTuple):
     mixer:dict={}        # Further options of the mixer
     vocab_size:int=32000 # Entries of the vocabulary, bytes, or levels of a sub-pixel
     init:Callable=None   # Initialises a layer, as init_for_width; `None`: as DeiT
-    positions:bool=True  # Whether to have the learned positions of its family, if it has some
-    tied:bool=False      # Whether a causal network scores by the vectors of its stem
-    short_conv:int=0     # Tokens that a convolution before a causal mixer reads; 0: none
+    positions:bool=True  # Whether to have its family's learned positions, if it has any
+    tied:bool=False      # Whether a causal network's output weights are those of its embedding
+    short_conv:int=0     # Width of a convolution before a causal mixer; 0: none
 
-_small = partial(Size, init=init_for_width) # networks of our own; the papers' begin as DeiT
+_small = partial(Size, init=init_for_width) # networks of our own; the papers' start as DeiT
 
 MODELS = {
     'mlm_bert_base_128':                Size('bert', 128, 12, 768, 3072, 109_765_376),
@@ -201,8 +201,8 @@ def text_family(
     mixer,                   # Called as `mixer(dim, grid, prefix=0, causal=causal, **options)`
     networks:dict=None,      # Name: its Size; `None`: small ones that suit any mixer
     *,
-    causal:bool=False,       # For sequences, front to back; else for whole texts, with gaps
-    ff:bool=True,            # A network over channels beside the mixer; else it takes `hidden`
+    causal:bool=False,       # For sequences; else for whole texts with masked tokens
+    ff:bool=True,            # A network over channels beside the mixer; else the mixer has `hidden`
     positions:bool=True,     # Learned positions
     mask_padding:bool=False, # Pass `key_padding_mask` to the mixer
 )->Family:                   # To be registered
@@ -291,7 +291,7 @@ def _check_options(name, mixer):
             raise ValueError(f"mixer={mixer}: {option}={value!r} must {kind.must(value)}")
 
 def _pretrained(name, n, fixed, options):
-    "A network with its published weights, which settle what is `fixed`."
+    "A network with its published weights, which determine what is `fixed`."
     folder = published_folder(name)
     own = check_published(folder)['model']
     for option,value in fixed.items():
@@ -313,10 +313,10 @@ def create_model(
     mixer:dict=None,        # Options that replace its mixer's own, such as `dict(window=8)`
     drop:float=0,           # Dropout of the embedding, within mixers and channel networks
     drop_path_rate:float=0, # Stochastic depth of the last block
-    mask_padding:bool=None, # Let no token of a text read padding, id 0; `None`: as its family does
+    mask_padding:bool=None, # Let no token of a text read padding, id 0; `None`: as in its family
 )->LanguageModel:           # A MaskedLM or a CausalLM, freshly initialised or pretrained
     "Build a language model by name; raises `ValueError` for an unknown name or mixer option."
-    name = name.partition('.')[0] # a tag is of interest for weights only
+    name = name.partition('.')[0] # a tag matters for weights only
     family,size = _size_of(name)
     if pretrained:
         options = dict(drop=drop, drop_path_rate=drop_path_rate, mask_padding=mask_padding)

@@ -57,7 +57,7 @@ def _set_loaders(dls, settings):
     if not hasattr(train, 'group'): return
     train.group,train.repeats = settings['accumulate'],settings['repeats']
     train.limit,valid.limit = settings['train_examples'],settings['valid_examples']
-    train.workers,valid.workers = None,None # workers begin anew
+    train.workers,valid.workers = None,None # workers start again
 
 @checked
 def attnfree_learner(
@@ -66,9 +66,9 @@ def attnfree_learner(
     recipe:str|dict=None, # Name of a recipe, or some of its fields; `None` is a plain run
     *,
     cbs=None,             # More callbacks
-    path:str|Path=None,   # Where fastai writes what it is asked to; `None`: the current folder
+    path:str|Path=None,   # Where fastai saves files; `None`: the current folder
 )->Learner:               # A normal fastai Learner
-    "A fastai `Learner` with all that a recipe asks for, but for its epochs and schedule."
+    "A fastai `Learner` with all that a recipe asks for except its epochs and schedule."
     settings,task = full_settings(recipe),task_of(dls)
     task.check(settings)
     task.check_model(model, dls)
@@ -191,7 +191,7 @@ FORMAT = 2 # Of run folders; 1 was that of attnfree 0.1
 def config_checksum(
     config:dict, # Of a run
 )->str:          # Eight digits, without what is under 'checksum'
-    "What a damaged configuration is noticed by."
+    "The checksum that detects a damaged configuration."
     content = {key: value for key,value in config.items() if key != 'checksum'}
     return f'{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}'
 
@@ -212,7 +212,7 @@ def save_run(
     if model is not None: save_tensors(Path(run)/'model.safetensors', model.state_dict())
 
 def _check_settings(settings, file):
-    "Raise `ValueError` for a field with an impossible value; what names something is found later."
+    "Raise `ValueError` for a field with an impossible value; unknown names are found later."
     named = {'task', 'data', 'model'}
     try: recipe_fields({field: value for field,value in settings.items() if field not in named})
     except ValueError as error:
@@ -220,7 +220,7 @@ def _check_settings(settings, file):
 
 @checked
 def run_folder(
-    run:str|Path, # A run folder; or the name of a published network, where no such run is there
+    run:str|Path, # A run folder; or the name of a published network, if no such folder exists
 )->Path:          # The folder
     "Where a run is; raises `ValueError` for a network whose weights are not published."
     folder,name = user_path(run, 'run'),str(run)
@@ -232,8 +232,8 @@ def run_folder(
 @checked
 def results_folder(
     run:str|Path, # As for run_folder
-)->Path:          # The run's own; of a published network one of its name in the current folder
-    "Where what is found out about a run is written."
+)->Path:          # The run's own; for a published network, one with its name in the current folder
+    "The folder for results about a run."
     folder = run_folder(run)
     return Path(folder.name) if folder.parent == WEIGHTS else folder
 
@@ -298,7 +298,7 @@ def load(
     run:str|Path,        # Run folder that attnfree_train or save_run wrote, or a published name
     weights:str='model', # 'model' for those at the end, 'best' for those of the best epoch
 )->tuple:                # The model in eval mode, and the configuration as a dict
-    "Build the network of a run again, with its weights."
+    "Rebuild the network of a run, with its weights."
     if weights not in ('model', 'best'):
         raise ValueError(f"weights={weights!r} must be 'model' or 'best'")
     config,file = read_config(run),run_folder(run)/f'{weights}.safetensors'
@@ -307,8 +307,8 @@ def load(
             raise FileNotFoundError(f"run={str(run)!r} is published with the weights at its end: "
                                     "leave out 'best'")
         best = ", or take load(run, 'best')" if (file.parent/'best.safetensors').exists() else ''
-        raise FileNotFoundError(f"run={str(run)!r} holds no {file.name}: it did not come to its "
-                                f"end. Go on with attnfree_train --resume --out {run}{best}")
+        raise FileNotFoundError(f"run={str(run)!r} holds no {file.name}: it did not "
+                                f"finish. Go on with attnfree_train --resume --out {run}{best}")
     if file.parent.parent == WEIGHTS: check_published(file.parent)
     check_imports(config)
     model = build_model(config)
@@ -327,7 +327,7 @@ def predict(
     config:dict,     # Its configuration
     image,           # A file, an array or a PIL image
 )->dict[str,float]:  # What its task makes of the scores: probabilities of classes, highest first
-    "What the network says of one image."
+    "The prediction of a network for one image."
     task = task_named(config['task'])
     if task.inputs != 'images':
         raise ValueError(f"the run was trained on {task.inputs}, not on images "

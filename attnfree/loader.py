@@ -40,7 +40,7 @@ def random_states(
 def set_random_states(
     states:tuple, # From random_states
 )->None:
-    "Put the generators back to where they were; those of GPUs that are not here are left out."
+    "Restore the generators; those of GPUs that this machine does not have are left out."
     python,numpy,torch_cpu,on_gpus = states
     random.setstate(python); np.random.set_state(numpy); torch.set_rng_state(torch_cpu)
     devices,module = _gpus() if on_gpus else ([], None)
@@ -64,7 +64,7 @@ def seeded(
     *numbers:int,    # What the random numbers belong to, for example seed, epoch and position
     gpus:bool=False, # Also the generators of all GPUs
 ):
-    "Random numbers that follow from `numbers` alone; afterwards the generators go on as before."
+    "Random numbers that depend on `numbers` alone; afterwards the generators go on as before."
     before = random_states(gpus)
     seed_all(*numbers, gpus=gpus)
     try: yield
@@ -76,19 +76,19 @@ def epoch_order(
     n:int,         # Items in the data set
     seed:int,      # Seed of the run
     epoch:int,     # Which epoch
-    repeats:int=1, # Views of each item that stand side by side
+    repeats:int=1, # Consecutive views of each item
 )->np.ndarray:     # Item numbers, `(n,)`
     "The order in which an epoch goes through its items."
     return np.random.default_rng([seed, epoch]).permutation(n).repeat(repeats)[:n]
 
 # %% ../nbs/training/01_loader.ipynb #7928aaf9
 class _Row(int):
-    "Number of an item in place of its input, which the batch brings."
+    "Number of an item in place of its input; inputs are made for the whole batch."
     shape = () # for fastai's message about items that cannot be one batch
 
 @checked
 class RepeatableDL(TfmdDL):
-    "A fastai loader whose batches follow from seed, epoch and position alone."
+    "A fastai loader whose batches depend on seed, epoch and position alone."
     def __init__(self,
         dataset,             # fastai Datasets
         bs:int=64,           # Items in a batch, of all processes together
@@ -114,7 +114,7 @@ class RepeatableDL(TfmdDL):
         self.begin,self.workers = 0,None
 
     def new(self, dataset=None, cls=None, **kwargs):
-        "The same loader with some things changed; its `bs` counts the items of all processes."
+        "The same loader with some arguments changed; its `bs` counts the items of all processes."
         settings = ('seed', 'repeats', 'group', 'limit', 'skip_bad')
         same = {name: getattr(self, name) for name in settings}
         same['bs'] = self.bs*self.world
@@ -126,7 +126,7 @@ class RepeatableDL(TfmdDL):
         epoch:int,   # The next epoch
         batch:int=0, # Its first batch
     )->None:
-        "Go on from here at the next iteration."
+        "Start from here at the next iteration."
         self.position[0],self.begin = epoch-1,batch
 
     @property
@@ -164,13 +164,13 @@ class RepeatableDL(TfmdDL):
         "One item with its random changes, all under the seed of its position."
         if not isinstance(s, tuple): return super().do_item(s)
         epoch,position,item = s
-        if self.draws: seed_all(self.seed, epoch, position) # __iter__ puts back what was before
+        if self.draws: seed_all(self.seed, epoch, position) # __iter__ restores the old state
         if not self.at_once: return super().do_item(item)
         try: return self.create_item(item, self._row)
         except SkipItemException: return None
 
     def create_item(self, s, read=None):
-        "One item; where bad ones are skipped and it is bad, the next that can be read."
+        "One item; if it is bad and bad ones are skipped, the next that can be read."
         first,read = s or 0,read or super().create_item
         for other in range(first, first + (100 if self.skip_bad else 1)):
             try: return read(other % self.n)
@@ -179,7 +179,7 @@ class RepeatableDL(TfmdDL):
                 self.bad[other % self.n] = 1
                 # Validation leaves it out, so that no other image counts twice.
                 if not self.shuffle: raise SkipItemException()
-        raise OSError(f"100 items from {s} on could not be read: look at the data before skipping "
+        raise OSError(f"100 items from {s} on could not be read: check the data before skipping "
                       "any")
 
     def _row(self, i):
@@ -200,7 +200,7 @@ class RepeatableDL(TfmdDL):
         return self.batch_inputs([items[i] for i,*_ in b]),*batch[1:]
 
     def before_iter(self):
-        "Look whether the inputs of a batch can be made at once, and whether its targets may draw."
+        "Check whether inputs can be made by batch, and whether targets may use random numbers."
         super().before_iter()
         self.at_once = (self.batch_inputs is not None and not self.before_batch.fs
                         and {type(f) for f in self.after_item.fs} <= {ToTensor})
@@ -209,7 +209,7 @@ class RepeatableDL(TfmdDL):
         self.draws = not (self.at_once and kinds <= {ItemGetter, Categorize})
 
     def __iter__(self):
-        "All batches from where the loader stands; each iteration is the next epoch."
+        "All batches from the loader's position on; each iteration is the next epoch."
         self.position += torch.tensor([1, self.begin - self.position[1]])
         epoch,begin = self.position.tolist()
         self.begin = 0
@@ -232,7 +232,7 @@ class RepeatableDL(TfmdDL):
         self.after_iter()
 
     def _on_device(self, batch):
-        "A batch on the loader's device; what lies in pinned memory is not waited for."
+        "A batch on the loader's device; copies from pinned memory are not waited for."
         if self.pin_memory and type(batch) == list: batch = tuple(batch)
         if self.device is None: return batch
         return to_device(batch, self.device, non_blocking=bool(self.pin_memory))

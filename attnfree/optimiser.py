@@ -43,7 +43,7 @@ def _timm_groups(model, layer_decay):
 @checked
 def parameter_groups(
     model:nn.Module,      # A Backbone, or a model of timm's
-    layer_decay:float=1., # Rate of a layer as a share of the next one's, above 0
+    layer_decay:float=1., # Rate of a layer as a fraction of the next one's, above 0
 )->list[dict]:            # Groups for torch's optimisers, with `part`, `decays` and `lr_scale`
     "Divide the parameters by fastai's part, by whether they decay, and by their share of the rate."
     if not 0 < layer_decay <= 1:
@@ -61,7 +61,7 @@ def parameter_groups(
 _SHOWN = ('lr', 'wd', 'mom', 'sqr_mom', 'eps') # Settings that fastai may read and change
 
 def _leading(group):
-    "Sorts groups: the fastest last, of equally fast ones one that decays."
+    "Sort key of groups: the fastest last, among equally fast ones those that decay."
     return group['lr_scale'],group['decays']
 
 @checked
@@ -70,7 +70,7 @@ class GroupedAdamW(OptimWrapper):
     def __init__(self,
         groups:list[dict],                    # From parameter_groups
         lr:float=1e-3,                        # Learning rate
-        betas:tuple[float,float]=(0.9,0.999), # Share of both running averages kept at each step
+        betas:tuple[float,float]=(0.9,0.999), # Fraction of both running averages kept at each step
         eps:float=1e-8,                       # Added to the root of the squared gradient
     ):
         self.parts = 1 + max(group['part'] for group in groups)
@@ -115,7 +115,7 @@ class GroupedAdamW(OptimWrapper):
 @checked
 def warmup_schedule(
     lr:float,           # Highest rate
-    warmup:float=0.,    # Share of the training in which it rises, from 0 to below 1
+    warmup:float=0.,    # Fraction of the training in which it rises, from 0 to below 1
     shape:str='cosine', # How it falls: 'cosine', 'linear', or 'constant'
     lr_start:float=0.,  # Rate at the first step, where there is a warm-up
     lr_end:float=0.,    # Rate at the end

@@ -21,12 +21,12 @@ from .arguments import checked
 
 # %% ../nbs/training/00_processes.ipynb #5c77379d
 def rank_and_world()->tuple[int,int]: # Number of this process, and how many there are
-    "Which of the processes of this run this one is; `(0, 1)` when it is alone."
+    "The number of this process in its run, and of all processes; `(0, 1)` when it is alone."
     if not (dist.is_available() and dist.is_initialized()): return 0,1
     return dist.get_rank(),dist.get_world_size()
 
 def _meet(rank, world, timeout):
-    "A store that all processes share; raises `ConnectionError` unless all come in time."
+    "A store that all processes share; raises `ConnectionError` unless all join in time."
     host,port = os.environ['MASTER_ADDR'],int(os.environ['MASTER_PORT'])
     hosts_store = rank == 0 and os.environ.get('TORCHELASTIC_USE_AGENT_STORE') != 'True'
     attempt = os.environ.get('TORCHELASTIC_RESTART_COUNT', 0) # torchrun keeps its store
@@ -48,7 +48,7 @@ def _meet(rank, world, timeout):
 def join_processes(
     timeout:float=120, # Seconds to wait for the others at the start
 )->tuple[int,int]:     # Number of this process, and how many there are
-    "Meet the processes that `torchrun` or `accelerate launch` started, or raise `ConnectionError`."
+    "Join the processes that `torchrun` or `accelerate launch` started, or raise `ConnectionError`."
     world = int(os.environ.get('WORLD_SIZE', 1))
     if world == 1 or dist.is_initialized(): return rank_and_world()
     needed = ('RANK', 'MASTER_ADDR', 'MASTER_PORT')
@@ -72,7 +72,7 @@ def join_processes(
 def unwrap_model(
     model:nn.Module, # A network, wrapped or not
 )->nn.Module:        # The network itself
-    "What is inside a `DistributedDataParallel`."
+    "The network inside a `DistributedDataParallel`."
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 def _after_reset(metric):

@@ -44,7 +44,7 @@ _KINDS = { # types; which values are possible; the same in words
     'rate':    ((float, int), lambda v: v == 0 or 1e-12 <= v <= 100,
                 "a number from 1e-12 to 100, or 0"),
     'norm':    ((float, int), lambda v: v == 0 or 1e-6 <= v <= 1e6,
-                "0, or a number from 0.000001 to 1,000,000; a lower one stops all learning"),
+                "0, or a number from 0.000001 to 1,000,000; a lower one stops learning"),
     'chance':  ((float, int), lambda v: 0 <= v <= 1, "a number from 0 to 1"),
     'share':   ((float, int), lambda v: 0 <= v < 1, "a number from 0 to below 1"),
     'factor':  ((float, int), lambda v: 0 < v <= 1, "a number above 0 and up to 1"),
@@ -60,7 +60,7 @@ _KINDS = { # types; which values are possible; the same in words
 
 FIELDS = {
     # what is trained, and on what
-    'task':           Field('classification', "what is learned", 'task'),
+    'task':           Field('classification', "task to train on", 'task'),
     'data':           Field('digits', "data set", 'data'),
     'model':          Field('ff_micro_patch2_8', "name of the network, without attnfree_", 'name'),
     'size':           Field(None, "side of the images in pixels, or tokens of a text; "
@@ -68,8 +68,8 @@ FIELDS = {
     'bs':             Field(64, "examples in a step, over all processes and all accumulated parts",
                             'count'),
     'mixer':          Field(None, "options of the mixer of a language model that replace the "
-                                  "model's own; none: all its own", 'options'),
-    'train_examples': Field(None, "training examples in an epoch, drawn anew for each; none: all",
+                                  "model's own; none: no change", 'options'),
+    'train_examples': Field(None, "training examples in an epoch, drawn again for each; none: all",
                             'count'),
     'valid_examples': Field(None, "held-out examples that are evaluated after an epoch, evenly "
                                   "spaced; none: all", 'count'),
@@ -80,54 +80,54 @@ FIELDS = {
     'opt':            Field('adamw', "optimiser", ('adamw',)),
     'lr':             Field(1e-3, "highest learning rate", 'rate'),
     'wd':             Field(0.05, "decoupled weight decay", 'rate'),
-    'betas':          Field((0.9, 0.999), "how much of its running means Adam keeps at a step",
+    'betas':          Field((0.9, 0.999), "decay rates of Adam's running means",
                             'pair'),
     'eps':            Field(1e-8, "Adam's guard against a division by 0", 'chance'),
-    'schedule':       Field('cosine', "the way from the highest rate to lr_end",
+    'schedule':       Field('cosine', "decay from the highest rate to lr_end",
                             ('cosine', 'linear', 'constant')),
-    'warmup_epochs':  Field(0., "epochs until the rate is highest, also parts of one", 'number'),
+    'warmup_epochs':  Field(0., "epochs until the rate is highest, fractions allowed", 'number'),
     'warmup_steps':   Field(0, "steps until the rate is highest, instead of warmup_epochs",
                             'whole'),
     'lr_start':       Field(0., "learning rate at the first step of a warm-up", 'rate'),
     'lr_end':         Field(0., "learning rate at the end", 'rate'),
     # regularisation
-    'smoothing':      Field(0., "label smoothing: share of the target that all classes divide",
+    'smoothing':      Field(0., "label smoothing: share of the target spread over all classes",
                             'share'),
     'augment':        Field(True, "change training data at random as suits the data set; "
-                                  "a policy of timm's comes on top", 'policy'),
+                                  "a policy of timm's is applied as well", 'policy'),
     'mixup':          Field(0., "Mixup's alpha: the share of one image is drawn from Beta(alpha, "
                                 "alpha); 0: off; with CutMix on, too, each batch draws one of the "
                                 "two", 'rate'),
     'cutmix':         Field(0., "CutMix's alpha, 0: off", 'rate'),
-    'erasing':        Field(0., "chance that a rectangle of an image is erased", 'chance'),
+    'erasing':        Field(0., "probability that a rectangle of an image is erased", 'chance'),
     'repeats':        Field(1, "copies of each image drawn, in an epoch of the same length "
                                "(repeated augmentation); 1: off", 'count'),
     'drop':           Field(0., "dropout: before the classifier of images, of the hidden values of "
                                 "text and pixels", 'share'),
-    'drop_path':      Field(0., "stochastic depth: chance that the last block is left out, rising "
+    'drop_path':      Field(0., "stochastic depth: probability of skipping the last block, rising "
                                 "from 0 at the first", 'share'),
-    'ema':            Field(0., "what a running mean of the weights keeps at a step, 0: no mean",
+    'ema':            Field(0., "decay rate of a running mean of the weights, 0: no mean",
                             'share'),
     'diagonality':    Field(0., "weight of the loss that keeps the diagonal of less attention's "
                                 "maps, 0: off", 'number'),
     'entropy':        Field(0., "weight of the entropy of AFT-conv's kernels in the loss, 0: off",
                             'number'),
-    'clip':           Field(0., "largest norm of the gradient, 0: any", 'norm'),
+    'clip':           Field(0., "largest norm of the gradient, 0: no limit", 'norm'),
     # how it is computed
-    'accumulate':     Field(1, "parts in which a batch is worked through", 'count'),
-    'pack':           Field(False, "texts of a batch stand one behind another; the network is then "
-                                   "built not to read padding, of which held-out texts have some",
+    'accumulate':     Field(1, "parts of a batch, processed one after another", 'count'),
+    'pack':           Field(False, "concatenate the texts of a batch; the network is then "
+                                   "built not to read padding, which held-out texts still have",
                             'switch'),
-    'precision':      Field('fp32', "numbers that the network computes with; auto: bf16 where the "
-                                    "machine computes in it, else fp32",
+    'precision':      Field('fp32', "number format of the computation; auto: bf16 where the "
+                                    "machine supports it, else fp32",
                             ('auto', 'fp32', 'bf16', 'fp16')),
     'layer_decay':    Field(1., "learning rate of a layer as a multiple of that of the layer after "
-                                "it; 1: all alike", 'factor'),
-    'checkpointing':  Field(False, "compute activations again instead of keeping them", 'switch'),
+                                "it; 1: all equal", 'factor'),
+    'checkpointing':  Field(False, "recompute activations instead of storing them", 'switch'),
     'compile':        Field(False, "torch.compile", 'switch'),
     'channels_last':  Field(False, "channels as the last axis in memory", 'switch'),
-    'threads':        Field(None, "threads that compute; none: what torch takes", 'threads'),
-    'seed':           Field(42, "start of all random numbers", 'whole'),
+    'threads':        Field(None, "CPU threads; none: torch's default", 'threads'),
+    'seed':           Field(42, "seed of all random numbers", 'whole'),
 }
 
 PENALTIES = ('diagonality', 'entropy') # fields that are weights of what parts of a network offer
@@ -328,7 +328,7 @@ RECIPES['cifar10'] = (
     _SHORT
     | cite('ours: an hour on one core', data='cifar10', model='ff_nano_patch4_32', epochs=12,
            bs=128, warmup_epochs=1)
-    | cite('ours: by results/recipes, on training images held out; AFT-conv likes 4e-3', lr=2e-3,
+    | cite('ours: by results/recipes, on training images held out; AFT-conv prefers 4e-3', lr=2e-3,
            augment=True, ema=0., precision='auto')
     | cite('DeiT Table 9', wd=0.05, smoothing=0.1))
 RECIPES['cifar10_vit'] = (
@@ -337,7 +337,7 @@ RECIPES['cifar10_vit'] = (
 RECIPES['cifar10_lavit'] = (
     RECIPES['cifar10']
     | cite('ours: the same size with less attention', model='lavit_nano_32')
-    | cite('ours: with weight 1 accuracy fell by nine points, without it not', diagonality=0.))
+    | cite('ours: with weight 1 accuracy fell nine points, with 0 it did not', diagonality=0.))
 RECIPES['imagenet'] = (
     _SHORT
     | cite('ours: for some thousand images', data='imagenet', model='ff_tiny_patch16_224', size=224,
@@ -350,7 +350,7 @@ _small_sequences = (
     | cite('ours: AFT 5.1 scaled down', lr=3e-3, clip=1.)
     | cite('ours: as AFT 5.1', wd=0.1)
     | cite('ours: as iGPT 3.4', betas=(0.9, 0.95))
-    | cite('ours: a short run learns nothing by heart', drop=0.))
+    | cite('ours: a short run does not overfit', drop=0.))
 RECIPES['text_lm'] = (
     _small_sequences
     | _small

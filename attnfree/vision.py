@@ -23,7 +23,7 @@ from .sgu import GatedMLP
 from .families import Family,check_known,family_of,network_names,register
 
 # %% ../nbs/models/01_vision.ipynb #00da6115
-_ours = dict(init=init_for_width) # small networks of our own; the papers' begin as DeiT
+_ours = dict(init=init_for_width) # small networks of our own; the papers' start as DeiT
 
 SIZES = {
     'tiny_patch16_224':  dict(dim=192,  depth=12, patch_size=16, img_size=224),
@@ -146,13 +146,13 @@ ANY_SIZE = ['micro_patch2_8', 'nano_patch4_32', 'mini_patch4_32', 'tiny_patch16_
 
 # %% ../nbs/models/01_vision.ipynb #e2ba5e4d
 def _begun(net, size):
-    "The network as its size begins (by itself a stack begins as DeiT); it takes timm's names."
+    "Initialise the network as its size says (the default is DeiT's); accept timm's names."
     if 'init' in size: init_layers(net, size['init'])
     return accept_sources(net)
 
 def _stacked(size, mixer, block, shell, *, img_size=None, in_chans=3, num_classes=1000,
              global_pool=None, drop_rate=0, drop_path_rate=0):
-    "A stack of blocks around a mixer; a `size` may overrule the `shell`, what stands around it."
+    "A stack of blocks around a mixer; a `size` may override the `shell`, stem and readout."
     dim = size['dim']
     shell = {name: size.get(name, value) for name,value in shell.items()}
     stem = PatchEmbed(dim, img_size or size['img_size'], size['patch_size'], in_chans,
@@ -220,7 +220,7 @@ _lavit = {f'lavit_{size}': SIZES[size] for size in _sizes('lavit')}
 _lavit = register(Family('lavit', 'images', _pyramid, _lavit))
 
 # %% ../nbs/models/01_vision.ipynb #a3e23f13
-TIMM = 'timm:' # What stands before the name of a network of timm's
+TIMM = 'timm:' # Prefix of the names of timm's networks
 
 def model_names()->list[str]: # Names for create_model
     "The names of all networks for images, without timm's prefix."
@@ -255,7 +255,7 @@ def accepted_arguments(
     name:str,       # As for create_model
     arguments:dict, # Arguments for it
 )->tuple:           # Those that the network takes, and the names of the others
-    "Which of some arguments a network has a parameter for; timm's networks differ in it."
+    "Divide arguments into those that a network takes and others; timm's networks differ here."
     accepted,refused = {**arguments},[]
     while name.startswith(TIMM):
         try:

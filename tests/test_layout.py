@@ -208,6 +208,14 @@ def test_every_notebook_has_its_place():
     assert not list(misplaced(notebooks()))
 
 
+def test_every_notebook_installs_the_package_in_colab():
+    for book in notebooks():
+        cell, = [source for source in book.cells.values() if '/content' in source]
+        folder = f'nbs/{book}'.rpartition('/')[0]
+        assert cell.startswith('#| hide\n#| eval: false\n') and len(cell.splitlines()) == 6
+        assert f"os.chdir('attnfree/{folder}')" in cell, book
+
+
 def test_every_module_has_its_notebook():
     assert not list(strangers(ROOT/'attnfree', notebooks()))
 

@@ -90,3 +90,12 @@ def test_what_is_folded(source, outputs, summary):
 def test_a_figure_is_described_by_the_last_sentence():
     said = 'First this. The [weights](x.ipynb) of `f` are $w$ smooth:'
     assert reference.sentence(said) == 'The weights of f are smooth'
+
+
+@pytest.mark.parametrize('markdown,expected', [
+    ('![Red `maps`](a.png)\n\n*What is read, 5 % of it.*',
+     '![What is read, 5 % of it.](a.png){fig-alt="Red maps"}'),
+    ('![Bars, 5 %](a.png)', '![Bars, 5 %](a.png){fig-alt="Bars, 5  percent"}'),
+    ('Text ![Bars](a.png)', 'Text ![Bars](a.png)')])
+def test_a_picture_has_its_caption_below_it(markdown, expected):
+    assert reference.PICTURE.sub(reference.described, markdown) == expected

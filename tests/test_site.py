@@ -206,4 +206,8 @@ def test_every_page_has_its_text():
     text = (SITE/'llms.txt').read_text(encoding='utf-8')
     listed = re.findall(r'\]\(\S*?/attnfree/(\S+?)\)', text)
     assert len(listed) > 90
-    for name in listed: assert (SITE/name).stat().st_size > 500, name
+    for name in listed:
+        text = (SITE/name).read_text(encoding='utf-8')
+        assert len(text) > 500, name
+        for link in re.findall(r'\]\((?!https?:)([^)\s#]+\.(?:md|ipynb))', text):
+            assert link.endswith('.md') and (SITE/name).parent.joinpath(link).exists(), (name, link)

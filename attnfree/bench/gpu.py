@@ -32,9 +32,9 @@ class Row(NamedTuple):
 
 @checked
 def run_rows(
-    rows,              # Rows of one part, the most wanted first
+    rows,              # Rows of one part, the most important first
     file:Path,         # A csv file, written row by row; rows that it has are left out
-    minutes:float=9.,  # After these no row is begun
+    minutes:float=9.,  # After these no row is started
     device:str='cuda', # For the name of the machine
 )->int:                # How many rows are missing
     "Measure what is missing in a file until the time is up."
@@ -333,7 +333,7 @@ def time_step(
     batch:int=8,    # Texts
     repeats:int=20, # Steps
 )->dict:            # `bytes_s`, `ms`
-    "The next byte of each text, after so many."
+    "The next byte of each text, after `position` bytes."
     from attnfree.bench.sequences import decoder,state_at
     model = decoder(name, position + 1).to(device)
     state,ids = state_at(model, position, batch),torch.zeros(batch, dtype=torch.long, device=device)
@@ -371,7 +371,7 @@ def _commands(out, path, small):
 def train_side_by_side(
     out:Path,          # Folder of the runs
     path:Path=None,    # Folder that holds cifar-10-batches-py; `None`: no images
-    minutes:float=9.,  # What is not done then is stopped, and goes on at the next call
+    minutes:float=9.,  # What is not done then is stopped, and continues at the next call
     device:str='cuda', # 'cuda' or 'cpu'
     small:bool=False,  # One epoch of a few examples
 )->dict:               # By run, 'done', 'stopped' or 'failed'
@@ -408,12 +408,12 @@ PARTS = dict(checks=checks, operators=operators, networks=networks, steps=steps)
 def measure_gpu(
     part:str, # checks, operators, networks, steps or trainings
     out:Path=Path('results/gpu'), # Folder for the csv files
-    minutes:float=9., # After these nothing is begun
+    minutes:float=9., # After these nothing is started
     path:Path=None, # For trainings: the folder that holds cifar-10-batches-py
-    device:str='cuda', # cuda, or cpu to try it
-    small:store_true=False, # Sizes for a try
+    device:str='cuda', # cuda, or cpu for a test run
+    small:store_true=False, # Small sizes, for a test run
 ):
-    "Measure one part on a GPU; said again, it goes on with what is missing."
+    "Measure one part on a GPU; run again, it measures what is missing."
     check_known('part', part, [*PARTS, 'trainings'])
     check_known('device', device, ['cuda', 'cpu'])
     if device == 'cuda' and not torch.cuda.is_available():

@@ -50,7 +50,7 @@ def model_work(
 
 # %% ../../nbs/bench/00_models.ipynb #d86e4b97
 def _peak_rss(forget=False):
-    "Peak resident size of this process in bytes; `forget` starts anew where the system can."
+    "Peak resident size of this process in bytes; `forget` resets it where the system can."
     try:
         if forget: Path('/proc/self/clear_refs').write_text('5')
         status = Path('/proc/self/status').read_text()
@@ -98,7 +98,7 @@ def peak_memory(
     **kwargs
 )->float:     # Megabytes on top of the weights and the images
     "Peak memory of inference or a training step with all it allocates, in a fresh process."
-    torch.cuda.empty_cache()   # what this process keeps in reserve would be missing there
+    torch.cuda.empty_cache()   # what this process has cached would be missing there
     return in_fresh_process(f'peak_growth(model_work({name!r}, **{kwargs}))')
 
 # %% ../../nbs/bench/00_models.ipynb #d1141114
@@ -124,7 +124,7 @@ def bench_models(
     batch:int=16,         # Batch size
     precisions=('fp32',), # Some of PRECISIONS
     also=(),              # More MODES beside 'eager'
-    memory:bool=False,    # Also measure the peak memory, each in a process for itself
+    memory:bool=False,    # Also measure the peak memory, each in its own process
     device:str='cpu',     # 'cpu' or 'cuda'
     size:int=None,        # Height and width of the images; `None`: each model's default
 )->pd.DataFrame:          # One row for each model, work, precision and mode

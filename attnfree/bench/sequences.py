@@ -213,7 +213,7 @@ def _gpu_step(mixer, n, batch, device, dtype):
     if gpu: torch.cuda.reset_peak_memory_stats()
     try:
         step = _text_step(decoder(mixer, n).to(device), n, batch, device, dtype)
-        for _ in range(2): step() # the optimiser's moments are there from the second on
+        for _ in range(2): step() # the optimiser's moments exist from the second on
     except torch.OutOfMemoryError: return None
     return step,(torch.cuda.max_memory_allocated() - before)/1e9 if gpu else math.nan
 

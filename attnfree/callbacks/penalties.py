@@ -33,7 +33,7 @@ class Penalty(Callback):
         with collect_penalty(unwrap_model(self.model), self.penalty): pass
 
     def before_batch(self):
-        "Begin to collect, in training only; what an interrupted batch left is forgotten."
+        "Start collecting, in training only; what an interrupted batch left is forgotten."
         self.context.close()
         if not self.training: return
         collecting = collect_penalty(unwrap_model(self.model), self.penalty)

@@ -16,7 +16,7 @@ from ..text.objectives import AnswerWindows,best_answers,squad_scores
 # %% ../../nbs/callbacks/01_text.ipynb #86a7c9b3
 @checked
 class Perplexity(Metric):
-    "The number of equally likely tokens, or bytes, that the network is as uncertain as."
+    "The number of equally likely tokens, or bytes, with the same uncertainty as the network's."
     higher_is_better = False
     def __init__(self,
         bytes_per_token:float=None, # Mean length of a token; `None`: per token

@@ -39,7 +39,7 @@ class AutoPolicy(Transform):
     def __init__(self,
         policy:str,                       # As in timm: 'rand-m9-mstd0.5-inc1', 'original' ...
         size:int=224,                     # Side of the images in pixels; shifts go up to 0.45 of it
-        mean:tuple=(0.485, 0.456, 0.406), # Colour of what moves in, 0 to 1, one number per channel
+        mean:tuple=(0.485, 0.456, 0.406), # Fill colour of shifts, 0 to 1, one number per channel
     ):
         super().__init__()
         makers = dict(rand=rand_augment_transform, augmix=augment_and_mix_transform)
@@ -117,7 +117,7 @@ class Erase(Callback):
     "Random erasing of one rectangle of noise in training images."
     order,run_valid = 5,False
     def __init__(self,
-        probability:float=0.25, # Share of the images that lose a piece
+        probability:float=0.25, # Share of the images in which a piece is erased
     ):
         self.probability = probability
 
@@ -132,7 +132,7 @@ class EMA(Callback):
     "Keep the moving average of the weights, and evaluate it in place of the last weights."
     name,order = 'ema',-20 # before fastai sets training or evaluation mode
     def __init__(self,
-        decay:float=0.9999, # Part of the average that stays at each step, from 0 to below 1
+        decay:float=0.9999, # Fraction of the average kept at each step, from 0 to below 1
     ):
         if not 0 <= decay < 1: raise ValueError(f"decay={decay} must be at least 0 and below 1")
         self.decay,self.average,self.trained,self.steps = decay,None,None,0
@@ -147,7 +147,7 @@ class EMA(Callback):
         self.average.to(next(self.model.parameters()).device)
 
     def after_step(self):
-        "Update the average; not while looking for a rate."
+        "Update the average; not during a search for a learning rate."
         if hasattr(self.learn, 'lr_finder'): return
         self.steps += 1
         self.average.update(unwrap_model(self.model), self.steps)
@@ -209,7 +209,7 @@ class Precision(MixedPrecision):
         self.autocast = torch.autocast(device, dtype)
 
 # %% ../../nbs/callbacks/00_training.ipynb #10410789
-LOOK_EVERY = 50 # steps between two looks at a loss on a GPU
+LOOK_EVERY = 50 # steps between two checks of a loss on a GPU
 
 class StopOnNaN(Callback):
     "Stop at the first loss that is not finite, with the weights from before this epoch."
@@ -231,7 +231,7 @@ class StopOnNaN(Callback):
         if len(self.recent) >= (LOOK_EVERY if later else 1): self._look()
 
     def _look(self):
-        "Read the losses since the last look, all at once."
+        "Read the losses since the last check, all at once."
         if not self.recent: return
         steps,losses = zip(*self.recent)
         self.recent = []
@@ -243,7 +243,7 @@ class StopOnNaN(Callback):
         if hasattr(self, 'good'): trained_model(self.learn).load_state_dict(self.good)
         raise FloatingPointError(f"the loss is {loss} at step {step} (epoch {self.learn.epoch}); "
                                  "the weights are back at the start of that epoch. "
-                                 "Lower the learning rate, warm up longer, or look at the data")
+                                 "Lower the learning rate, warm up longer, or check the data")
 
 # %% ../../nbs/callbacks/00_training.ipynb #769e5157
 class SmoothLoss(AvgSmoothLoss):
@@ -294,7 +294,7 @@ class TopK(Metric):
 
 # %% ../../nbs/callbacks/00_training.ipynb #8f0aa339
 def _keep(file, before):
-    "Let a file have a second name, so that at no instant there is neither it nor its successor."
+    "Give a file a second name, so that either it or its successor exists at any moment."
     link = before.with_name(f'.{before.name}.part')
     link.unlink(missing_ok=True)
     try: os.link(file, link)
@@ -306,7 +306,7 @@ def _keep(file, before):
 def write_atomically(
     file:str|Path,       # The file to write
     content:bytes,       # Its whole content
-    before:str|Path=None,# Where a file that is there goes; `None`: it is replaced
+    before:str|Path=None,# Where an existing file is moved; `None`: it is replaced
 )->None:
     "Replace a file in one step; raises `OSError` and leaves the old one if it cannot."
     file = Path(file)
@@ -328,12 +328,12 @@ def write_atomically(
 
 # %% ../../nbs/callbacks/00_training.ipynb #e3c6935b
 class _BatchStart(Callback):
-    "Note when a batch has come."
+    "Record when a batch has arrived."
     order,run_valid = -100,False
     def before_batch(self): self.learn.run_log.came = perf_counter()
 
 class _BatchEnd(Callback):
-    "Note when all is done with a batch."
+    "Record when a batch is finished."
     order,run_valid = 100,False
     def after_batch(self): self.learn.run_log.last = perf_counter()
 
@@ -350,13 +350,13 @@ class RunLog(Callback):
         self.computed = 0. # seconds of this epoch before it was interrupted
 
     def before_fit(self):
-        "Be silent while fastai validates, predicts, or looks for a rate."
+        "Be silent while fastai validates, predicts, or searches for a learning rate."
         self.run = not (self.learn.lock.locked() or hasattr(self.learn, 'lr_finder'))
         if self.run and not hasattr(self.learn, '_batch_start'):
             self.learn.add_cbs([_BatchStart(), _BatchEnd()])
 
     def before_train(self):
-        "Begin to count for a new epoch."
+        "Start counting for a new epoch."
         self.last,self.of_epoch,self.of_step = perf_counter(),self._zero(),self._zero()
         self.begun = process_time()
 
@@ -411,36 +411,36 @@ class RunLog(Callback):
 
 # %% ../../nbs/callbacks/00_training.ipynb #6a39c1f2
 def _watched():
-    "Whether someone sees a bar move: in a terminal, or in a notebook."
+    "Whether a moving progress bar is visible: in a terminal, or in a notebook."
     ipython = sys.modules.get('IPython')
     return sys.stdout.isatty() or (ipython is not None and ipython.get_ipython() is not None)
 
 @checked
 def duration(
     seconds:float, # From 0
-)->str:            # In the unit that suits it
+)->str:            # In a suitable unit
     "A time in words."
     if seconds < 90: return f'{seconds:.0f} s'
     return f'{seconds/60:.0f} min' if seconds < 5400 else f'{seconds/3600:.1f} h'
 
 def _estimate(left, seconds, waited, steps):
-    "What is said after so many steps of a training with `left` more."
+    "The message after `steps` steps of a training with `left` more."
     cores,threads = os.cpu_count() or 1,torch.get_num_threads()
     says = (f'About {duration(left*seconds/steps)} to go, {seconds/steps:.2g} s a step, without '
             'evaluation')
     if waited > 0.3*seconds:
-        return (f'{says}; {waited/seconds:.0%} of it waiting for data: load them in processes of '
-                f'their own (--workers {max(1, cores - 1)}), and measure them alone (--loader)')
+        return (f'{says}; {waited/seconds:.0%} of it waiting for data: load it in separate '
+                f'processes (--workers {max(1, cores - 1)}), and time the loader (--loader)')
     if threads == cores or torch.cuda.is_available(): return says
     return (f'{says}; {threads} of {cores} processors compute: --set threads={cores} may be '
             'faster')
 
 @checked
 class ConsoleLog(Callback):
-    "Say how long a training will take, and where no bar is seen print a line for each epoch."
-    order = 60 # after RunLog, which it asks
+    "Say how long a training will take, and where no bar is visible print a line for each epoch."
+    order = 60 # after RunLog, which it reads
     def __init__(self,
-        lines:bool=None, # A line for each epoch, and no bar; `None`: where nobody sees one
+        lines:bool=None, # A line for each epoch, and no bar; `None`: where none is visible
         after:float=5.,  # Seconds of steps after which the whole time is estimated
         least:float=60., # Shorter trainings are not estimated, in seconds
     ):
@@ -448,12 +448,12 @@ class ConsoleLog(Callback):
         self.after,self.least,self.told = after,least,False
 
     def before_fit(self):
-        "Be silent while fastai validates, predicts, or looks for a rate, and in other processes."
+        "Be silent while fastai validates, predicts or searches for a rate, and in other processes."
         looking = self.learn.lock.locked() or hasattr(self.learn, 'lr_finder')
         self.run = rank_and_world()[0] == 0 and not looking
 
     def after_create(self):
-        "Let fastai's bar go where nobody sees it."
+        "Remove fastai's bar where it is not visible."
         if not self.lines: return
         self.learn.remove_cbs(self.learn._grab_cbs(ProgressCallback))
         self.learn.logger = lambda values: None

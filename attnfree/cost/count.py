@@ -75,7 +75,7 @@ def cost_table(
     return table.assign(**{'macs per parameter': table.macs/table.parameters})
 
 # %% ../../nbs/cost/00_count.ipynb #c11005fd
-def seconds()->float: # Seconds since some fixed moment
+def seconds()->float: # Seconds since some fixed point in time
     "The time, read after a GPU that is in use has finished its work."
     if torch.cuda.is_initialized(): torch.cuda.synchronize()
     return perf_counter()
@@ -144,7 +144,7 @@ def forward_backward(
     module:nn.Module, # A part of a network
     x:Tensor,         # Its input, which gets a gradient too
 ):                    # Function without arguments, returns the gradients of input and parameters
-    "A function that goes once forward and backward through a module."
+    "A function for one forward and backward pass through a module."
     x,parameters = x.detach().requires_grad_(),list(module.parameters())
     arriving = torch.ones_like(module(x))
     return lambda: torch.autograd.grad(module(x), [x, *parameters], arriving)
@@ -315,7 +315,7 @@ def aft_decode_case(
 @contextmanager
 @checked
 def _threads(threads:int):
-    "Let PyTorch use so many threads within `with`."
+    "Let PyTorch use this many threads within `with`."
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try: yield

@@ -27,7 +27,7 @@ MACHINES = {'H100': Machine(3.0e12, 798e12, 66.9e12, 4.18e12),
             'H200': Machine(4.3e12, 790e12, 66.9e12, 4.18e12)}
 
 class Work(NamedTuple):
-    "How much of each there is to do."
+    "How much of each must be done."
     bytes:float = 0
     half:float = 0
     single:float = 0
@@ -35,23 +35,23 @@ class Work(NamedTuple):
 
 @checked
 def least_ms(
-    work:Work,       # What is to be done
+    work:Work,       # What must be done
     machine:Machine, # Where
 )->float:            # Milliseconds
-    "The time of what takes longest, if all the rest is done beside it."
+    "The time of what takes longest, if everything else overlaps with it."
     return 1e3*max(amount/rate for amount,rate in zip(work, machine))
 
 # %% ../../nbs/cost/02_roofline.ipynb #785c6cb4
 def _products(operation, args, kwargs, out):
     "Operations of an operation's products, by PyTorch's own counts."
-    if operation is torch.ops.aten.convolution_backward: # PyTorch's forgets groups
+    if operation is torch.ops.aten.convolution_backward: # PyTorch's ignores groups
         grad,_,weight = args[:3]
         return 4*grad.numel()*weight[0].numel()
     count = flop_registry.get(operation)
     return count(*args, **kwargs, out_val=out) if count else 0
 
 class _Recorder(TorchDispatchMode):
-    "Writes down each operation: its name, the bytes it moves, its products by precision."
+    "Records each operation: its name, the bytes it moves, its products by precision."
     def __init__(self):
         super().__init__()
         self.rows = []
@@ -72,7 +72,7 @@ class _Recorder(TorchDispatchMode):
 def operations(
     function, # Without arguments, on tensors of any device, 'meta' too
 )->pd.DataFrame: # A row for each: `operation`, `bytes`, `half`, `single` as in Work
-    "What a function does, in the order in which it is done."
+    "The operations of a function, in order of execution."
     with _Recorder() as recorder: function()
     return pd.DataFrame(recorder.rows, columns=['operation', 'bytes', 'half', 'single'])
 
@@ -81,7 +81,7 @@ def unfused_ms(
     table:pd.DataFrame, # From operations
     machine:Machine,    # Where
 )->float:               # Milliseconds
-    "The sum of the least times of operations that are done one after another."
+    "The sum of the least times of operations that run one after another."
     return sum(least_ms(Work(*row), machine) for row in
                table[['bytes', 'half', 'single']].itertuples(index=False))
 

@@ -24,16 +24,16 @@ from ..tasks import Task,task_named,TASKS
 @checked
 @dataclass(frozen=True)
 class DataSet:
-    "Where examples come from, and what they are good for."
+    "A source of examples, and the tasks it serves."
     name:str                # As in `--data`
     tasks:tuple             # Names of the tasks it serves; the first where none is named
-    images:Callable=None    # Reads it for tasks on images; returns Images, or what can do the same
+    images:Callable=None    # Reads it for tasks on images; returns Images or the like
     texts:Callable=None     # Reads it for tasks on texts; returns a TokenData
     sequences:Callable=None # Reads it for tasks on sequences; returns a SequenceData
     needs:str='nothing'     # What it needs on disk
 
     def __post_init__(self):
-        "Raise `ValueError` for a data set that nobody could use."
+        "Raise `ValueError` for a data set that could not be used."
         if not (isinstance(self.name, str) and self.name.isidentifier()):
             raise ValueError(f"name={self.name!r} must be a word of letters, digits and "
                              "underscores")
@@ -78,7 +78,7 @@ DATASETS = {} # Name: DataSet; only `register_data_set` writes here
 def register_data_set(
     data_set:DataSet, # With a name of its own
 )->DataSet:           # The same
-    "Make a data set known; raises `ValueError` if its name is taken or it names no task."
+    "Register a data set; raises `ValueError` if its name is taken or it names no task."
     if data_set.name in DATASETS:
         raise ValueError(f"the data set {data_set.name!r} is there already: give yours another "
                          "name")
@@ -115,7 +115,7 @@ def data_set_for(
     "A data set by name, with its task; raises `ValueError` with what there is."
     if name not in DATASETS:
         from attnfree.families import check_known
-        check_known('data', name, DATASETS, 'One of your own becomes known by --import of its file')
+        check_known('data', name, DATASETS, 'To use one of your own, --import its file')
     data_set = DATASETS[name]
     task = data_set.tasks[0] if task is None else task
     task = task_named(task) if isinstance(task, str) else task

@@ -39,7 +39,7 @@ from ..tasks import task_named
 
 # %% ../../nbs/data/00_images.ipynb #291e4c87
 def _checksum(file, kind='md5'):
-    "The checksum of a file, read bit by bit."
+    "The checksum of a file, read in chunks."
     found = hashlib.new(kind)
     with open(file, 'rb') as stream:
         while block := stream.read(1<<20): found.update(block)
@@ -53,7 +53,7 @@ def _fetch(url, archive, checksum):
 
 @checked
 def download(
-    url:str,         # A `.tar.gz` or `.zip` archive at whose top stands what `target` is called
+    url:str,         # A `.tar.gz` or `.zip` archive with the name of `target` at its top level
     target:str|Path, # The folder or file to make
     checksum:str,    # The md5 of the archive, or its sha256
 )->Path:             # `target`
@@ -79,7 +79,7 @@ def download(
 def data_path(
     path:str|Path|None=None, # Folder with the data sets; `None`: the variable `ATTNFREE_DATA`
 )->Path|None:                # The folder; `None` where none was named: a download is allowed
-    "The folder named for local data, checked to exist and to hold something."
+    "The folder named for local data, checked to exist and not to be empty."
     name,folder = 'path',path
     if not path: name,folder = 'ATTNFREE_DATA',os.environ.get('ATTNFREE_DATA')
     if not folder: return None
@@ -111,7 +111,7 @@ def open_image(
     "Read one image and set its colour mode."
     try:
         if isinstance(source, (str,Path)) and Path(source).exists() and not Path(source).is_file():
-            raise ValueError('it is no regular file') # to open a pipe would wait for ever
+            raise ValueError('it is no regular file') # opening a pipe would block forever
         if isinstance(source, bytes): source = io.BytesIO(source)
         if isinstance(source, np.ndarray):
             if source.dtype not in (np.uint8, bool):
@@ -155,7 +155,7 @@ class Fit(Transform):
 # %% ../../nbs/data/00_images.ipynb #5a76ea15
 @checked
 class ImageExample:
-    "An image and what the data set says of it, each looked up when it is asked for."
+    "An image and its label, each loaded on demand."
     def __init__(self,
         item,           # From a list of Images
         opening:list,   # Functions that make an image of an item
@@ -169,13 +169,13 @@ class ImageExample:
 
 # %% ../../nbs/data/00_images.ipynb #8cd2fd63
 def _check_loader(bs, examples, what):
-    "Raise `ValueError` for what a loader cannot do."
+    "Raise `ValueError` for arguments that a loader cannot use."
     if examples < bs:
         raise ValueError(f"bs={bs} is more than the {examples} training {what}; "
                          f"pass bs={examples} or less")
 
 def _only_valid(dls, inputs, split, stride):
-    "The held-out examples, where there is one part of them and no windows."
+    "The held-out examples, which are one part without windows."
     if (split, stride) != ('valid', None):
         raise ValueError(f"split={split!r}, stride={stride}: these are for sequences, and the run "
                          f"was trained on {inputs}")
@@ -183,7 +183,7 @@ def _only_valid(dls, inputs, split, stride):
 
 # %% ../../nbs/data/00_images.ipynb #951e9572
 def _stacked(pairs):
-    "The pictures of pairs in one tensor, as fastai makes it of one picture after the other."
+    "The pictures of pairs in one tensor, as fastai makes it from one picture at a time."
     images = torch.from_numpy(np.stack([pair[0] for pair in pairs]))
     if images.dim() == 3: return TensorImageBW(images[:,None])
     return TensorImage(images.permute(0, 3, 1, 2).contiguous())
@@ -197,7 +197,7 @@ class Images:
         stats:tuple,       # Mean and standard deviation of each channel from 0 to 1, two lists
         classes:list=None, # Names of the classes, as in labels; `None`: labels are no classes
         *,
-        size:int=None,     # Side of the images in pixels; `None`: as the first is wide
+        size:int=None,     # Side of the images in pixels; `None`: the width of the first
         crop_pct:float=1., # Share of a held-out image's side that is seen
         parts:tuple=None,  # Lists of functions for the picture and for the label; `None`: of a pair
         cut=None,          # Called with the size, returns transforms that crop training images
@@ -355,7 +355,7 @@ def read_cifar(
     raw = file.read_bytes()
     if file.suffix == '.xz':
         unpacker = lzma.LZMADecompressor()
-        try: raw = unpacker.decompress(raw, 2**26) # twice an official file, and no more
+        try: raw = unpacker.decompress(raw, 2**26) # at most twice an official file
         except lzma.LZMAError as e:
             raise ValueError(f"{str(file)!r} is corrupt ({e}); fetch it again") from e
         if not unpacker.eof:
@@ -506,7 +506,7 @@ def data_config(
     mean,std = (o.flatten().tolist() for o in (norms[0].mean, norms[0].std))
     fits = [f for f in dls.valid_ds.tfms[0].fs if isinstance(f, Fit)]
     _,world = rank_and_world()
-    with no_random(): # also making a loader draws a number
+    with no_random(): # making a loader draws a number too
         x = dls.valid.new(bs=world, num_workers=0).one_batch()[0] # one image in each process
     h,w = x.shape[-2:]
     classes = getattr(dls, 'vocab', None)

@@ -22,7 +22,7 @@ from .texts import TokenData,_kept
 
 # %% ../../nbs/data/02_sequences.ipynb #6a47fdff
 class SequenceExample(NamedTuple):
-    "Values that follow one another."
+    "A sequence of values."
     values:np.ndarray # The value before the row, then the row, `(n+1,)`
     begin:int         # Position in the row of the first value to predict
     end:int           # The position after the last
@@ -143,7 +143,7 @@ _ARCHIVE = 'http://mattmahoney.net/dc/enwik8.zip'
 _SHA256 = '547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc' # of the archive
 
 def _keep_bytes(name, files, blocks):
-    "A kept file of all blocks of bytes, written once for the same files, whole or not at all."
+    "A cached file of all blocks of bytes, written once for the same files, whole or not at all."
     about = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     target = _kept()/f'{name}-{hashlib.md5(json.dumps(about).encode()).hexdigest()}'
     if not target.exists():
@@ -244,7 +244,7 @@ def enwik8(
 
 # %% ../../nbs/data/02_sequences.ipynb #e30170d9
 def _joined(files):
-    "One kept file of all that some files hold."
+    "One cached file with the contents of all files."
     return _keep_bytes('bytes', files, (block for file in files for block in read_blocks(file)))
 
 @checked
@@ -264,7 +264,7 @@ class Pixels(SequenceData):
     "Images that are predicted value by value."
     def __init__(self,
         images:Images,      # All of one size, as arrays
-        vocab_size:int=256, # How many different values there are; fewer than 256 are made of bytes
+        vocab_size:int=256, # How many different values there are; fewer than 256 come from bytes
         mirror:bool=True,   # With `augment`, mirror training images and change their brightness
     ):
         self.mirror,self.vocab_size = mirror,vocab_size

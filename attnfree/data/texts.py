@@ -27,12 +27,12 @@ from .images import data_path,_check_loader,_only_valid
 
 # %% ../../nbs/data/01_texts.ipynb #95b3d32e
 class TextExample(NamedTuple):
-    "One or two texts as a network reads them, and what the data set says of them."
+    "One or two texts as a network reads them, and their label."
     inputs:tuple # Ids and segments, arrays `(n,)`
     label:object # The number of the class, or first and last token of the answer
 
 class CorpusWindow(NamedTuple):
-    "Neighbouring tokens of a corpus, to make an example of."
+    "Neighbouring tokens of a corpus, to make an example from."
     ids:np.ndarray # Without special tokens
     n:int          # Tokens of the example
     vocab_size:int # Size of the vocabulary
@@ -45,7 +45,7 @@ class TaskDataset:
         task,                # A Task
         source,              # Has `classes` and `tokenizer`
         n:int,               # Tokens of an example
-        held_out:bool=False, # Whether what is drawn for an example is always the same
+        held_out:bool=False, # Whether the random choices for an example are always the same
         pack:bool=False,     # Whether its batches are made by pack_texts
     ):
         self.examples,self.task,self.n,self.held_out,self.pack = examples,task,n,held_out,pack
@@ -62,7 +62,7 @@ class TaskDataset:
 # %% ../../nbs/data/01_texts.ipynb #761bf8d5
 @checked
 def pack_texts(
-    examples:list, # Of tensors: ids and segments, `(n,)`, with id 0 behind the text; targets
+    examples:list, # Of tensors: ids and segments, `(n,)`, padded with id 0; targets
 )->tuple:          # Ids and segments, `(1, tokens)`; `None`, a mask; cu_seqlens; targets
     "A batch of texts as one row without padding."
     ids,segments,*targets = (torch.stack(part) for part in zip(*examples))
@@ -72,9 +72,9 @@ def pack_texts(
 
 # %% ../../nbs/data/01_texts.ipynb #9406e240
 class TokenData:
-    "Examples whose inputs are numbers: of tokens, of bytes, of greys."
+    "Examples whose inputs are numbers: tokens, bytes or grey levels."
     inputs = 'texts'  # What its tasks read, here 'texts'; 'sequences' in a subclass
-    size = 128        # Tokens of an example, where none is given
+    size = 128        # Tokens of an example, by default
     unit = 'tokens'   # What they are called
     classes = None    # Names of the classes
     tokenizer = None  # What encodes texts
@@ -82,7 +82,7 @@ class TokenData:
     def examples(self,
         n:int,         # Tokens of an example
         augment:bool,  # Change training examples at random
-        skip_bad:bool, # Go on without what cannot be used
+        skip_bad:bool, # Skip what cannot be used
     )->tuple:          # For training, for validation, and perhaps for a test
         "Sequences of examples."
         raise NotImplementedError
@@ -99,8 +99,8 @@ class TokenData:
         seed:int=42,         # Fixes the order of the training examples, and what is drawn for them
         workers:int=0,       # Processes that load batches
         augment:bool=True,   # Change training examples at random, where the data set knows how
-        skip_bad:bool=False, # Go on without examples that cannot be used
-        pack:bool=False,     # Put the texts of a batch one behind another, as pack_texts does
+        skip_bad:bool=False, # Skip examples that cannot be used
+        pack:bool=False,     # Concatenate the texts of a batch, as pack_texts does
     )->DataLoaders:          # Inputs and targets as the task makes them; a test set comes third
         "The data for a task."
         size = self.size if size is None else size
@@ -169,7 +169,7 @@ PIECES = 4096 # Word pieces to learn where no tokenizer is given
 def _kept(): return fastai_path('data')/'attnfree'
 
 def _tokenizer(tokenizer, texts, files):
-    "The tokenizer that is given, itself or by its file; or bytes; or pieces learned from texts."
+    "The given tokenizer, itself or by its file; or bytes; or pieces learned from texts."
     if tokenizer is None or tokenizer == 'bytes': return ByteTokenizer()
     if tokenizer != 'pieces':
         is_file = isinstance(tokenizer, (str, Path))
@@ -200,7 +200,7 @@ def _only_text(files):
     return good
 
 class _Stretches:
-    "Windows of a corpus with all that an example is made with."
+    "Windows of a corpus with all that an example is made from."
     def __init__(self, corpus, n, vocab_size):
         self.corpus,self.windows = corpus,TextWindows(corpus, n-3)
         self.n,self.vocab_size = n,vocab_size

@@ -77,12 +77,12 @@ def plot_kernels(
     colours = _scale(values, limit)
     if len(weights.grid) == 1: fig = _row_sheet(values, heads, titles, weights.causal, colours)
     else: fig = _kernel_sheet(values, heads, titles, colours)
-    heading = 'Weight by offset from the framed place'
+    heading = 'Weight by offset from the framed position'
     return _finish(fig, values, colours, heading, weights.label)
 
 # %% ../../nbs/visualise/01_aft.ipynb #12f94955
 def _offsets(grid):
-    "Which entry of a flattened map by offset a pair of positions has, `(n, n)`; the map's shape."
+    "Index of each pair of positions in a flattened map by offset, `(n, n)`; the map's shape."
     positions = np.indices(grid).reshape(len(grid), 1, -1)
     sizes = [2*size-1 for size in grid]
     middle = np.reshape(grid, (-1, 1, 1)) - 1
@@ -150,7 +150,7 @@ def _matrix_sheet(values, titles, weights, limit=None):
     across = _token_axis('token read', lines, grid, prefix)
     down = _token_axis('token that reads', lines, grid, prefix)
     fig = _layer_sheet(panels, titles, 2.8, across, down)
-    heading = 'What each token (row) reads of each (column)'
+    heading = 'What each token (row) reads from each (column)'
     return _finish(fig, shown, colours, heading, weights.label)
 
 @checked
@@ -226,8 +226,8 @@ def _key_sheet(values, picture, names, titles, grid, limit):
     panels = [[first] + [partial(show, values=head) for head in layer] for layer in values]
     fig = _sheet(panels, names, [['image', *titles]], (w, h+.5), _ends('column', w),
                  _ends('row', h))
-    return _finish(fig, values, colours, 'Which places each head holds important',
-                   'key − its mean over the places')
+    return _finish(fig, values, colours, 'Which positions each head weights most',
+                   'key − its mean over the positions')
 
 @checked
 def plot_keys(
@@ -290,7 +290,7 @@ def plot_sparsity(
                 label='' if layer else 'a head')
     ax.plot(values.mean(axis=1), '_-', c='k', lw=1, ms=14, label='mean of the heads')
     ax.axhline(size, c='0.4', ls='--', label=f'all {size} positions alike')
-    ax.set(title='How many positions a kernel is made of', xlabel='layer',
+    ax.set(title='Effective number of positions in each kernel', xlabel='layer',
            ylabel='effective positions', ylim=(0, 1.1*size), xlim=(-0.5, len(values)-0.5))
     ax.locator_params(axis='x', integer=True)
     ax.legend(frameon=False, fontsize=8)

@@ -72,7 +72,7 @@ def toeplitz_share(
     weights = _weights(weights, 'pair')
     offset = _offsets(weights.grid)[0].numpy().ravel()
     count = np.bincount(offset)
-    repeated = (count > 1)[offset] # the others tell nothing
+    repeated = (count > 1)[offset] # the others carry no information
     factor = (count/np.maximum(count-1, 1))[offset]
     def share(w):
         means = np.bincount(offset, w)/count
@@ -107,7 +107,7 @@ def tiny_attention_maps(
     model:nn.Module, # A network with attention in it, such as `mlm_amlp_mini_128`
     *inputs,         # What the model takes for a single text or image, such as ids, `(1, n)`
 )->SpatialWeights:   # Shares by pair; row t is what token t reads, and sums to one
-    "What every tiny attention of `model` reads at one text, in eval mode and in their order."
+    "What every tiny attention of `model` reads in one text, in eval mode and in their order."
     model,maps = deepcopy(model).eval(),[]
     found = [module for module in model.modules() if hasattr(module, 'attention_weights')]
     if not found:

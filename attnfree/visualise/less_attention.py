@@ -24,11 +24,11 @@ from .weights import _check_image,_choose
 
 # %% ../../nbs/visualise/03_less_attention.ipynb #bd0142e5
 class LayerValues(NamedTuple):
-    "Values of one layer, and what they mean: all that a picture is drawn from."
+    "Values of one layer, and what they mean: all that a figure is drawn from."
     values:Tensor|np.ndarray # Maps, `(b, heads, n, n)`, or Theta and Psi - 1, `(2, heads, n, n)`
     grid:tuple[int,...]      # Token grid, `(h, w)` or `(n,)`
     prefix:int=0             # Tokens in front that have no position on the grid
-    layer:str='layer 0'      # Where it stands: 'stage 2, layer 1', or without a stage
+    layer:str='layer 0'      # Its name: 'stage 2, layer 1', or without a stage
     compares:bool=True       # Whether it compares tokens (VA) or reuses scores (LA)
 
     @property
@@ -43,7 +43,7 @@ class LayerValues(NamedTuple):
 
 # %% ../../nbs/visualise/03_less_attention.ipynb #f86d9127
 def _scored(model, reusing=False):
-    "Layers with scores, or those that reuse, by name in `model`: the layer and where it stands."
+    "Layers with scores, or those that reuse, by name in `model`: the layer and its position."
     layers,seen = {},set()
     for name,layer in scored_layers(model).items():
         if reusing and layer.compares: continue
@@ -374,7 +374,7 @@ def plot_similarity(
     for ax,(title,stage),similarity in zip(axes[0], stages.items(), similarities):
         drawn = _draw_similarity(ax, title, stage, similarity)
     _bar(fig, drawn, axes, 'cosine similarity')
-    return _finished(fig, 'How much alike the maps of two layers are')
+    return _finished(fig, 'Similarity of the maps of two layers')
 
 # %% ../../nbs/visualise/03_less_attention.ipynb #2fc4847d
 @checked

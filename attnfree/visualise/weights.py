@@ -25,7 +25,7 @@ def _floats(layers):
     return np.stack([np.asarray(layer, dtype=float) for layer in layers])
 
 def _checked(values, grid, prefix, *axes):
-    "`values`, with as many axes as `axes`, and the sizes of those that are numbers."
+    "`values`, checked: as many axes as `axes`, of the sizes that are given as numbers."
     sizes = [axis if isinstance(axis, int) else size for axis,size in zip(axes, values.shape)]
     if len(axes) != values.ndim or tuple(sizes) != values.shape:
         expected = f"({', '.join(map(str, axes))})"
@@ -158,7 +158,7 @@ def _choose_tokens(requested, grid, prefix):
     return _choose(requested, count_tokens(grid, prefix), 'tokens')
 
 def _token_name(token, grid, prefix):
-    "What is written beside the panels of a token."
+    "The label beside the panels of a token."
     if token < prefix: return 'class token' if prefix == 1 else f'prefix {token}'
     row,column = divmod(token-prefix, grid[1])
     return f'token {token}\nrow {row}\ncolumn {column}'
@@ -196,10 +196,10 @@ def _show_tokens(ax, values, grid, prefix, colours, token=None):
 
 # %% ../../nbs/visualise/00_weights.ipynb #3fcc1e85
 class _Axis(NamedTuple):
-    "What is written along one axis of the panels."
+    "The labels along one axis of the panels."
     name:str      # What it counts
     ticks:dict    # Label of each tick, by its position
-    minor:list=() # Where small ticks without a text stand
+    minor:list=() # Positions of small ticks without a label
 
 def _ends(name, size):
     "An axis with its first and last number."
@@ -252,7 +252,7 @@ def _sheet(panels, names, titles, shape, across, down, indent=32):
 
 @plt.rc_context({'font.size': 8})
 def _finish(fig, values, colours, heading, label):
-    "The figure with a title and a colour bar for `values`, which has arrows where some are beyond."
+    "The figure with a title and a colour bar for `values`, with arrows where some are beyond it."
     signed,beyond = values.min() < 0,np.abs(values).max() > colours['vmax']
     columns = fig.axes[0].get_gridspec().ncols
     mappable = fig.axes[-1].images[0]
@@ -351,7 +351,7 @@ def plot_reach(
     fig,ax = plt.subplots(figsize=(5, 3), layout='constrained')
     ax.plot(values, '.-', c='tab:red', alpha=max(0.3, 1/values.shape[1]))
     ax.axhline(uniform, c='0.4', ls='--', label='uniform weights')
-    ax.set(title='From how far each layer reads', xlabel='layer',
+    ax.set(title='How far each layer reads', xlabel='layer',
            ylabel='mean distance of |weight| (tokens)', ylim=(0, 1.1*max(uniform, values.max())))
     ax.locator_params(axis='x', integer=True)
     ax.legend(frameon=False)
@@ -362,7 +362,7 @@ def plot_reach(
 @checked
 @dataclass(eq=False)
 class InfluenceMaps:
-    "The influence of all input tokens on some output tokens, layer by layer, and what it is of."
+    "The influence of all input tokens on some output tokens, layer by layer, with its context."
     values:np.ndarray|Tensor|list      # `(layers, tokens, n)`, prefix first
     grid:tuple[int,int]    # Token grid, `(h, w)`
     prefix:int=0           # Tokens in front that have no position on the grid
@@ -379,7 +379,7 @@ class InfluenceMaps:
 
 @torch.no_grad()
 def _inputs(model, images):
-    "What reaches each mixer of `model`, which is a copy in eval mode, at `images`."
+    "The input of each mixer of `model`, which is a copy in eval mode, for `images`."
     inputs = []
     def keep(mixer, args): inputs.append(args[0])
     hooks = [mixer.register_forward_pre_hook(keep) for mixer in _layers(model)]
