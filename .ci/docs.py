@@ -3,13 +3,13 @@
     python .ci/docs.py              # into _proc/_docs; needs quarto on the PATH
     python .ci/docs.py --no-render  # checks what was rendered before
 
-The site has some pages of no notebook: names.qmd, an index of all public names, and changelog.qmd
-are written here; beside each page stands its text, PAGE.html.md, and llms.txt lists them.
+Some pages of the site have no notebook: names.qmd, an index of all public names, and changelog.qmd
+are written here; each page has its text in PAGE.html.md, and llms.txt lists these.
 
 A problem is: a warning or an error of nbdev, Quarto or pandoc (a formula that does not parse is
 one); an error or a warning stored as output; a notebook that `sidebar.yml` does not list, or the
-other way round; a page that is missing, or not at its address; a picture or an internal link that
-leads nowhere, be it a page, an anchor, a file, or a line of source; a link inside code.
+other way round; a page that is missing, or not at its address; a picture or an internal link
+without a target (a page, an anchor, a file, or a line of source); a link inside code.
 """
 import argparse, html, json, os, re, shutil, subprocess, sys
 from pathlib import Path
@@ -28,13 +28,13 @@ FORMULA = re.compile(r'\$\$|\$ [^$]+ \$|\$[^$]*\\[A-Za-z]+[^$]*\$|\\begin\{')  #
 
 
 def notebooks(root):
-    "All notebooks of the site, by their names below `nbs`."
+    "All notebooks of the site, by their paths within `nbs`."
     return {p.relative_to(root/'nbs').as_posix(): p for p in sorted((root/'nbs').rglob('*.ipynb'))
             if '.ipynb_checkpoints' not in p.parts}
 
 
 def address(name):
-    "The page of a notebook: nbdev takes the number off its name."
+    "The page of a notebook: nbdev removes the number from its name."
     folder, _, file = name.rpartition('/')
     return (f'{folder}/' if folder else '') + re.sub(r'^\d+[a-zA-Z0-9]*_', '', file)[:-6] + '.html'
 
@@ -81,11 +81,11 @@ def sidebar_problems(root):
 
 
 def said(done):
-    "The warnings in what a command printed, a sentence each; where it failed, its last lines."
+    "The warnings in what a command printed, one sentence each; if it failed, its last lines."
     lines = COLOUR.sub('', done.stdout + done.stderr).splitlines()
     for i, line in enumerate(lines):
         text = ' '.join(part.strip() for part in lines[i:i+3])[:300]
-        # Cells of imports hold nothing else, but for the line that keeps torch's warnings out.
+        # Cells of imports hold nothing else, except for the line that silences torch's warnings.
         if WARNING.search(line) and 'filterwarnings' not in text: yield text
     if done.returncode: yield f"ended with {done.returncode}: {' '.join(lines[-5:])[-500:]}"
 
@@ -129,7 +129,7 @@ def changelog_page(root):
 
 
 def write_pages(root):
-    "Write the pages that are no notebooks to where Quarto renders them."
+    "Write the pages that are not notebooks to the folder that Quarto renders."
     if (root/pages.settings(root)['lib_path']/'_modidx.py').exists():
         (root/'_proc/names.qmd').write_text(names_page(root), encoding='utf-8')
     if (root/'CITATION.cff').exists():
@@ -137,7 +137,7 @@ def write_pages(root):
 
 
 def write_texts(root):
-    "Write the text of each page beside it, and llms.txt, which lists them."
+    "Write the text of each page next to it, and llms.txt, which lists them."
     settings, out, lines = pages.settings(root), root/'_proc/_docs', []
     site = settings['doc_host'] + settings['doc_baseurl']
     for name in notebooks(root):
@@ -154,11 +154,22 @@ def write_texts(root):
                                            *lines, '']), encoding='utf-8')
 
 
+WIDGETS = re.compile(r'<script src="https://cdnjs[^>]*></script>|'
+                     r'<script type="application/javascript">define\(.jquery.*?</script>')
+
+
+def without_cdn(out):
+    "Remove what Quarto loads from elsewhere for Jupyter's widgets: the site has none."
+    for page in out.rglob('*.html'):
+        text = page.read_text(encoding='utf-8')
+        if (cleaned := WIDGETS.sub('', text)) != text: page.write_text(cleaned, encoding='utf-8')
+
+
 ANNOTATION = re.compile(r'<annotation encoding="application/x-tex">(.*?)</annotation>', re.DOTALL)
 
 
 def clean_search(out):
-    "Take the TeX of formulas, which MathML carries along, out of what the search shows."
+    "Remove the TeX of formulas, which MathML carries along, from the search index."
     file = out/'search.json'
     if not file.exists(): return
     entries = json.loads(file.read_text(encoding='utf-8'))
@@ -189,6 +200,7 @@ def render(root):
         if done.returncode: return
         if command[0].endswith('nbdev_proc_nbs'): write_pages(root)
     write_texts(root)
+    without_cdn(root/'_proc/_docs')
     clean_search(root/'_proc/_docs')
 
 
@@ -203,7 +215,7 @@ def text_problems(soup):
 
 
 def source_problem(root, target, anchor):
-    "What is wrong with a link to a file, or a line of it, at the project's host."
+    "What is wrong with a link to a file, or to a line of it, on the project's host."
     lines = re.match(r'L(\d+)', anchor)
     if not (root/target).exists(): return f'no {target}'
     if lines and int(lines[1]) > len((root/target).read_text(encoding='utf-8').splitlines()):
@@ -211,21 +223,24 @@ def source_problem(root, target, anchor):
 
 
 def within(settings, name, target):
-    "The file of the site that the page `name` points at; /BASE/FILE is one, too."
+    "The file of the site that a link on the page `name` points to; /BASE/FILE is one, too."
     base = settings['doc_baseurl'] + '/'
     if target.startswith(base): return os.path.normpath(unquote(target.removeprefix(base)))
     return os.path.normpath(Path(name).parent/unquote(target))
 
 
 def link_problems(name, soup, folder, anchors, settings, root):
-    "Pictures and links of the page `name` that lead nowhere."
+    "Broken pictures and links of the page `name`."
     source = '{git_url}/blob/{branch}/'.format(**settings)
     site = settings['doc_host'] + settings['doc_baseurl'] + '/'
     for image in soup.find_all('img'):
         src = image.get('src', '')
+        if src.startswith('https:'): yield f'loads from elsewhere: {src}'
         if re.match(r'(https?|data):', src): continue
         target = within(settings, name, src)
         if not (folder/target).is_file(): yield f'missing picture: {src}'
+    for script in soup.find_all('script', src=re.compile('^https?:')):
+        yield f"loads from elsewhere: {script['src']}"
     for link in soup.find_all('a', href=True):
         href = link['href']
         target, _, anchor = unquote(href).partition('#')
@@ -248,7 +263,7 @@ def parsed(path, **options):
 
 
 def names_in(soup):
-    "What a link may point at within a page."
+    "What a link may point to within a page."
     return {tag['id'] for tag in soup.find_all(id=True)} | {''}
 
 

@@ -26,12 +26,6 @@ def site():
     with served(SITE) as address: yield address
 
 
-def own_errors(tab):
-    "The page's complaints, without those about other hosts, whose require.js defines `define`."
-    others = ('https://', 'favicon.ico', 'define is not defined')
-    return [error for error in tab.errors() if not any(other in error for other in others)]
-
-
 @pytest.mark.parametrize('page', PAGES)
 def test_page(tab, site, page, tmp_path):
     tab.open(site + page)
@@ -49,7 +43,7 @@ def test_page(tab, site, page, tmp_path):
     assert page == 'index.html' or formulas, 'a component page without a formula'
     wide = tab.evaluate('[document.documentElement.scrollWidth, innerWidth]')
     assert wide[0] <= wide[1], f'the page is wider than the window: {wide}'
-    assert not own_errors(tab)
+    assert not tab.errors()
     assert picture.stat().st_size > 10_000
 
 
@@ -60,5 +54,5 @@ def test_a_broken_page_is_noticed(tab, tmp_path):
     with served(tmp_path) as address:
         tab.open(address + 'broken.html')
         assert tab.evaluate('document.images[0].naturalWidth') == 0
-        errors = ' '.join(own_errors(tab))
+        errors = ' '.join(tab.errors())
     assert 'none.png' in errors and 'Uncaught' in errors

@@ -58,7 +58,15 @@ MEASURE = r"""
 """
 STILL = """document.head.append(Object.assign(document.createElement('style'),
     {textContent: '* { transition: none !important; }'}))"""
-DARK = """document.body.classList.contains('quarto-dark') || window.quartoToggleColorScheme()"""
+# The dark theme is another stylesheet: it counts when the page's background has become dark.
+DARK = """(async () => {
+    if (!document.body.classList.contains('quarto-dark')) window.quartoToggleColorScheme();
+    const sum = colour => colour.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + +b, 0);
+    const of = tag => tag && sum(getComputedStyle(tag).backgroundColor);
+    const code = document.querySelector('div.sourceCode');
+    for (let i = 0; i < 100 && (of(document.body) > 200 || of(code) > 300); i++)
+        await new Promise(done => setTimeout(done, 20));
+})()"""
 
 
 # A page that is a table.

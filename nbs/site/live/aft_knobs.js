@@ -25,7 +25,7 @@ function fresh() {
   const kernel = Array.from({length: side * side}, (_, i) =>
     near(Math.floor(i / side) - WIDTH + 1, i % side - WIDTH + 1));
   return {width: WIDTH, variant: 'conv', reach: 3, token: 27, free, kernel,
-          keys: new Array(N).fill(0), values: DIGIT.map(grey => grey / 16)};
+          keys: Array.from({length: N}, (_, i) => i === 4 ? 2 : 0), values: DIGIT.map(grey => grey / 16)};
 }
 
 function colour(drawn, value, top) {
