@@ -1,30 +1,31 @@
-"""Runs the notebooks as `nbdev_test` does, with a line for each as it ends: verdict, name, seconds.
+"""Runs the notebooks as `nbdev_test` does, with a line for each as it ends: result, name, seconds.
 
     python .ci/notebooks.py                        # all, about eight minutes on two quiet cores
     python .ci/notebooks.py --path nbs/mixers      # a folder or a notebook
     python .ci/notebooks.py --flags data           # with the cells that need ATTNFREE_DATA
 
-A notebook fails by an error, which is shown, or by taking over a minute of a processor both beside
-others and once more alone: machines are shared, so waiting for a processor does not count, and what
-a neighbour slows down gets a second go. A minute is that of a processor which imports torch in 1.8
-seconds; a slower one has as much longer. Last line: `notebooks: N passed, M failed`.
+A notebook fails by an error, which is shown, or by taking more than a minute of processor time both
+next to others and once more alone: machines are shared, so waiting for a processor does not count,
+and a notebook slowed down by others gets a second try. The minute is for a processor that imports
+torch in 1.8 seconds; a slower one gets longer in proportion. The last line is
+`notebooks: N passed, M failed`.
 """
 import argparse, contextlib, io, multiprocessing, os, subprocess, sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-LIMIT = 60 # seconds of a processor
+LIMIT = 60 # seconds of processor time
 IMPORT = 1.8 # seconds that it takes to import torch there
 ROOT = Path.cwd()
 
 
 def processor_seconds():
-    "Of this process and of those that it started and saw end."
+    "Processor time of this process and of its children that have ended."
     return sum(os.times()[:4])
 
 
 def limit():
-    "The seconds that a notebook may take on this machine."
+    "The processor seconds that a notebook may take on this machine."
     def imported():
         before = processor_seconds()
         subprocess.run([sys.executable, '-c', 'import torch'], check=True)
@@ -33,19 +34,19 @@ def limit():
 
 
 def run(path, flags):
-    """Run one notebook by nbdev's own function: whether it passed, its seconds on the wall and of a
-    processor, what it complained of."""
+    """Run one notebook by nbdev's own function; returns whether it passed, its wall-clock and
+    processor seconds, and its errors."""
     from nbdev.config import get_config
     from nbdev.test import test_nb
     skip = get_config().tst_flags.split()
     compiler = sys.modules.get('torch._dynamo')
-    if compiler: compiler.reset()  # what the notebook before has compiled is not this one's
+    if compiler: compiler.reset()  # forget what the previous notebook compiled
     errors, paths = io.StringIO(), [*sys.path]
     before = processor_seconds()
     with contextlib.redirect_stderr(errors):
         passed, seconds = test_nb(path, skip_flags=skip, force_flags=flags, basepath=ROOT)
     busy = processor_seconds() - before
-    sys.path[:] = paths  # a notebook puts its folder there
+    sys.path[:] = paths  # a notebook adds its folder
     return passed, seconds, busy, '' if passed else errors.getvalue()
 
 
@@ -53,7 +54,7 @@ def name_of(path): return path.relative_to(ROOT/'nbs').with_suffix('').as_posix(
 
 
 def attempt(paths, flags, workers):
-    "`(notebook, *what run returns)` as they end; a process that dies has not passed."
+    "`(notebook, *what run returns)` as they end; a process that dies counts as failed."
     context = multiprocessing.get_context('fork')  # as nbdev_test
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
         futures = {pool.submit(run, path, flags): path for path in paths}
@@ -64,7 +65,7 @@ def attempt(paths, flags, workers):
 
 
 def main(paths, flags, workers):
-    "Run all, the slow ones once more alone; returns how many passed and how many failed."
+    "Run all, and the slow ones once more alone; returns how many passed and how many failed."
     count, longest = {True: 0, False: 0}, limit()
     for path, passed, seconds, busy, errors in attempt(paths, flags, workers):
         if passed and busy > longest:
@@ -87,7 +88,7 @@ def command():
     parser.add_argument('--flags', default='', help='flags of cells that are run too, such as data')
     parser.add_argument('--workers', type=int, default=2, help='notebooks side by side')
     args = parser.parse_args()
-    os.environ.setdefault('OMP_NUM_THREADS', '1')  # side by side: a thread each
+    os.environ.setdefault('OMP_NUM_THREADS', '1')  # several at once: one thread each
     chosen = Path(args.path).resolve()
     paths = [chosen] if chosen.is_file() else sorted(chosen.rglob('*.ipynb'))
     paths = [path for path in paths if '.ipynb_checkpoints' not in path.parts]
@@ -98,7 +99,7 @@ def command():
 
 
 if __name__ == '__main__':
-    # A notebook takes the place of `__main__` in the process that runs it, so what is run there
-    # must be found under another name.
+    # A notebook replaces `__main__` in the process that runs it, so what runs there must be
+    # importable under another name.
     import notebooks
     sys.exit(notebooks.command())

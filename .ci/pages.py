@@ -14,14 +14,14 @@ KINDS = ['text/markdown', 'image/svg+xml', 'image/png', 'image/jpeg', 'text/plai
 
 
 def settings(root):
-    "What `settings.ini` of the project in `root` says."
+    "The `settings.ini` of the project in `root`."
     parser = ConfigParser(delimiters=['='])
     parser.read(root/'settings.ini', encoding='utf-8')
     return parser['DEFAULT']
 
 
 def environment():
-    "That of commands which process notebooks: `reference.py` is found by its name."
+    "The environment of commands that process notebooks, in which `reference.py` can be imported."
     paths = [str(HERE), *filter(None, [os.environ.get('PYTHONPATH')])]
     return os.environ | {'PYTHONPATH': os.pathsep.join(paths)}
 
@@ -45,9 +45,9 @@ def process(root, tmp, only):
 
 
 def markdown(path):
-    """The processed notebook `path` as `(what its first cell says, markdown, {file: picture})`.
+    """The processed notebook `path` as `(fields of its first cell, markdown, {file: picture})`.
 
-    What Quarto does with directives happens here: `echo: false` hides the source, lines vanish.
+    Directives are treated as by Quarto: `echo: false` hides the source, their lines are removed.
     """
     notebook = nbformat.read(path, as_version=4)
     head = {}

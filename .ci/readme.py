@@ -40,5 +40,5 @@ if __name__ == '__main__':
     elif new != old:
         sys.stdout.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True),
                                                    'README.md', 'nbs/index.ipynb'))
-        raise SystemExit('README.md is not in step with nbs/index.ipynb: '
+        raise SystemExit('README.md does not match nbs/index.ipynb: '
                          'run `python .ci/readme.py`')

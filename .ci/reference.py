@@ -8,7 +8,7 @@ settings.ini names these processors:
     `Reference`     an entry for each public name: its source, folded where it is long
     `Fold`          imports, cells that hold nothing but checks, and all code of results, under a
                     line that says so; alternative text for figures that have none
-    `Relative`      links to pages of the site lead to the copy that one reads
+    `Relative`      links to pages of the site become relative, so that any copy can be read
     `PageLinks`     each page links to its notebook, on GitHub and in Colab
 """
 import ast, io, os, re, textwrap, tokenize
@@ -19,19 +19,19 @@ from nbdev.config import get_config
 from nbdev.doclinks import NbdevLookup, _nbpath2html
 from nbdev.processors import Processor, mk_cell
 
-OPEN = 40  # lines of a source that is shown at once
-FEW = 4  # lines of checks that are left open
+OPEN = 40  # longest source, in lines, that is not folded
+FEW = 4  # most lines of checks that are not folded
 FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
-# A picture with a line of its own; a paragraph in italics below it is its caption.
+# A picture on a line of its own; a paragraph in italics below it is its caption.
 PICTURE = re.compile(r'^!\[([^\]]+)\]\(([^)\s]+)\)$(?:\n\n\*([^*]+)\*$)?', re.MULTILINE)
 CHECK = re.compile(r'test_\w+|assert_\w+|check_mixer')
 
 
-# What a definition says
+# Reading a definition
 
 
 def comments(source):
-    "The comment that ends each line, by its number; one that fills a line continues the last."
+    "The comment at the end of each line, by line number; a line of comment continues the last."
     found, begun, last = {}, None, None  # `begun`: the line whose comment goes on until `last`
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT: continue
@@ -70,13 +70,13 @@ def text_of(node):
 
 
 def returned(function, said):
-    "Type and description of what a function returns; two empty texts where it says neither."
+    "Type and description of what a function returns; empty texts for what is not given."
     if function.returns is None: return '', ''
     return text_of(function.returns), said.get(function.returns.end_lineno, '')
 
 
 def signature(node, said):
-    "The head of a definition without comments, a line for each parameter where it is long."
+    "The signature of a definition without comments, a line for each parameter if it is long."
     if isinstance(node, ast.ClassDef):
         made = constructor(node)
         bases = ', '.join(text_of(base) for base in node.bases)
@@ -104,7 +104,7 @@ def public_methods(definition):
             and not node.name.startswith('_')]
 
 
-# What a page shows of it
+# Writing its entry on a page
 
 
 def listing(entries, result=('', '')):
@@ -122,7 +122,7 @@ def listing(entries, result=('', '')):
 
 
 def method_entry(owner, node, said):
-    "What a page says of a method."
+    "The entry of a method on a page."
     decorators = [text_of(decorator) for decorator in node.decorator_list]
     is_property = any(name.endswith('property') for name in decorators)
     call = '' if is_property else f'({", ".join(p[0] for p in parameters(node, said, True))})'
@@ -146,7 +146,7 @@ def details(node, said):
 
 
 def folded(summary, *parts):
-    "Markdown parts under a line that opens them."
+    "Markdown parts, folded under a line that opens them."
     return '\n\n'.join([f'<details class="reference">\n<summary>{summary}</summary>',
                         *(part for part in parts if part), '</details>'])
 
@@ -170,7 +170,7 @@ def source_cell(source, summary, shown=False):
 
 def markdown_cell(text):
     text = NbdevLookup().linkify(text)
-    text = re.sub(r'\[(`_\w+`)\]\([^)]*\)', r'\1', text)  # what is private has no entry
+    text = re.sub(r'\[(`_\w+`)\]\([^)]*\)', r'\1', text)  # private names have no entry
     cell = mk_cell(text, cell_type='markdown')
     cell.metadata = {}
     return cell
@@ -233,7 +233,7 @@ def checks(cell):
 
 
 def summary_of(cell, results):
-    "The line under which a cell is folded, or `None`: its code is to be seen."
+    "The line under which a cell is folded, or `None` if its code is shown."
     body = cell.parsed_()
     if not body: return None
     count, lines = checks(cell), len(cell.source.strip().splitlines())
@@ -290,7 +290,7 @@ class Fold(Processor):
 
 
 class Relative(Processor):
-    "Links to pages of the site lead to the copy that is read, relative to the page."
+    "Makes links to pages of the site relative to the page, so that any copy can be read."
     def cell(self, cell):
         if cell.cell_type != 'markdown': return
         config = get_config()
@@ -302,13 +302,13 @@ class Relative(Processor):
 
 
 def page_of(nb):
-    "The page of a notebook, relative to the site."
+    "The page of a notebook, relative to the site's root."
     path = PurePosixPath(os.path.relpath(nb.path_, get_config().nbs_path))
     return path.parent/_nbpath2html(path).name
 
 
 class PageLinks(Processor):
-    "Each page links to its notebook, on GitHub and in Colab, and to its text."
+    "Links each page to its notebook, on GitHub and in Colab, and to its text."
     def begin(self):
         config, head = get_config(), self.nb.cells[0] if self.nb.cells else None
         if head is None or head.cell_type != 'raw': return

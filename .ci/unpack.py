@@ -1,9 +1,9 @@
-"""A folder like the one of the data sets, in which CIFAR-10 is not packed.
+"""Makes a copy of the folder of data sets in which CIFAR-10 is not compressed.
 
     python .ci/unpack.py DATA FOLDER
 
-All else in FOLDER are links. The files of CIFAR-10 are unpacked there, so that each of the many
-checks that read it does not do so again: ten seconds each time.
+Everything else in FOLDER is a link. Unpacking CIFAR-10 once saves ten seconds in each of the many
+checks that read it.
 """
 import lzma, shutil, sys
 from pathlib import Path
@@ -12,7 +12,7 @@ CIFAR10 = 'cifar-10-batches-py'
 
 
 def unpack(data, folder):
-    "Fill `folder`."
+    "Fill `folder` with links to `data`, and with CIFAR-10 unpacked."
     folder.mkdir()
     for item in data.iterdir():
         if item.name != CIFAR10: (folder/item.name).symlink_to(item)

@@ -14,22 +14,22 @@ from .train import IMPORTS,one_line_errors,option,quick_imports
 @call_parse
 def attnfree_eval(
     run:str,             # Folder of a run, or name of a published network
-    data:str=None,       # Data set that the run's task serves; by default that of the training
-    path:str=None,       # Folder with the data; by default where the run had them
+    data:str=None,       # Data set for the run's task; by default that of the training
+    path:str=None,       # Folder with the data; by default that of the run
     size:option('Side of the images in pixels, or tokens of a text or a window; by default as in '
                 'training', int)=None,
-    split:str='valid',   # Of sequences: valid, or test where there is one
-    stride:int=None,     # Of bytes: from one window to the next; by default they lie side by side
+    split:str='valid',   # For sequences: valid, or test where there is one
+    stride:int=None,     # For bytes: step between windows; by default they lie side by side
     best:bool=False,     # Take the weights of the best epoch, not of the last
     bs:int=None,         # Examples per batch; by default as in training, at most 64
     workers:int=0,       # Processes that load data
     examples:int=None,   # Evaluate n examples, evenly spaced over the held-out ones; by default all
     out:str=None,        # Folder for eval.csv and confusion.png; by default the run's
-    skip_bad:bool=False, # Leave out what cannot be read, and count it
+    skip_bad:bool=False, # Skip examples that cannot be read, and count them
     imports:IMPORTS=None,
 ):
-    """Evaluate a run on held-out examples, as its task does: of images with classes accuracy, each
-    class and confusions; of texts loss and metrics; of sequences bits."""
+    """Evaluate a run on held-out examples by its task: for images with classes accuracy, each class
+    and confusions; for texts loss and metrics; for sequences bits."""
     with quick_imports():
         from attnfree.imports import import_all
         from attnfree.run.evaluation import plan_evaluation,run_evaluation
@@ -46,14 +46,14 @@ def attnfree_eval(
 def attnfree_predict(
     run:str,         # Folder of a run, or name of a published network
     images:option('Image files', str, nargs='+', opt=False),
-    top:int=5,       # How many classes are named
+    top:int=5,       # Number of classes to list
     out:option("Folder for the pictures, or a file for one; by default predictions in the run's "
                'folder', str)=None,
     best:bool=False, # Take the weights of the best epoch, not of the last
     imports:IMPORTS=None,
 ):
-    """Say what the network makes of images, such as their most probable classes, and draw on which
-    patches the first of these rests."""
+    """Print the predictions for images, such as their most probable classes, and draw which patches
+    the first one is based on."""
     with quick_imports():
         from attnfree.imports import import_all
         from attnfree.run.prediction import predict_images

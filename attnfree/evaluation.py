@@ -19,15 +19,15 @@ from .arguments import checked
 @contextmanager
 @checked
 def evaluating(
-    model:nn.Module, # A network, whose mode is put back
+    model:nn.Module, # A network, whose mode is restored
 ):
-    "Evaluation mode; afterwards the mode that was."
+    "Evaluation mode within `with`; afterwards the previous mode."
     training = model.training
     try: yield model.eval()
     finally: model.train(training)
 
 def _predicted(model, batches):
-    "Of each image its class, the five classes with the highest scores, and its loss, as arrays."
+    "The class, the five classes with the highest scores and the loss of each image, as arrays."
     device,parts = next(model.parameters()).device,[]
     for x,y in batches:
         scores = model(x.as_subclass(Tensor).to(device)).float().cpu()
@@ -39,7 +39,7 @@ def _predicted(model, batches):
 @torch.no_grad()
 @checked
 def evaluate(
-    model:nn.Module,               # A network, on whatever device
+    model:nn.Module,               # A network, on any device
     dls:DataLoaders,               # Data with `vocab`
     loader=None,                   # Images to evaluate, each once; `None`: those of `dls.valid`
 )->tuple[pd.DataFrame,np.ndarray]: # A row per class and one for all; counts `(true, predicted)`
@@ -70,7 +70,7 @@ def evaluate(
 def evaluation_text(
     table:pd.DataFrame, # From evaluate
 )->str:                 # A line for each class, and one for all
-    "The table for a terminal; of more than 50 classes the ten least accurate, and the sum."
+    "The table for a terminal; with more than 50 classes, the ten least accurate and the total."
     worst = table[:-1].sort_values('accuracy', kind='stable')[:10]
     shown = table if len(table) <= 51 else pd.concat([worst, table[-1:]])
     forms = dict(accuracy='{:.2%}'.format, top5_accuracy='{:.2%}'.format, loss='{:.4f}'.format)

@@ -41,5 +41,5 @@ def attnfree_generate(
             file = complete_run(run, model, config, images=images, keep=keep, path=path, **choice)
             print(f"completed images are in {file}")
         else:
-            raise ValueError(f"run={run!r} holds a {config['model']['name']}, which does not go on "
-                             "with a sequence: take a run of attnfree_train with task lm or pixels")
+            raise ValueError(f"run={run!r} holds a {config['model']['name']}, which does not "
+                             "continue sequences: take a run with task lm or pixels")

@@ -15,7 +15,7 @@ from .train import IMPORTS,attnfree_train,one_line_errors,option,quick_imports
 
 # %% ../nbs/commands/03_sweep.ipynb #c94bb82b
 def _check_options(file, groups, cases, out, single):
-    "Raise `ValueError` for options that are missing or contradict; `single`: those without a file."
+    "Raise `ValueError` for missing or contradictory options; `single`: those without a file."
     if out is None: raise ValueError("out is needed, a folder for the runs: --out windows")
     if int(os.environ.get('WORLD_SIZE', 1)) > 1:
         raise ValueError("a sweep trains each run in one process: use attnfree_train for runs over "
@@ -45,7 +45,7 @@ def _plan(file, groups, cases, seeds, out, recipe, data, task, set, imports):
         return plan_sweep(cases, seeds, set or [], recipe, out/'sweep.csv', imports=imports or [])
     sweep = read_sweep(file, groups)
     for group,version in sweep.others.items():
-        print(f"[{group}] is for attnfree {version}: left alone")
+        print(f"[{group}] is for attnfree {version}: skipped")
     return sweep.plan
 
 def _draw(out, metric):
@@ -60,37 +60,37 @@ def _draw(out, metric):
           f"the table is {out/'sweep.csv'}, drawn in {out/'sweep.png'}")
 
 def _pause(out, go_on):
-    "Let a sweep stand still, or go on."
+    "Pause or resume a sweep."
     from attnfree.run.workers import pause_sweep
     number = pause_sweep(out, go_on)
     print(f"{number} process{'es' if number > 1 else ''} "
-          f"{'go on' if go_on else 'stand still; --go_on lets them compute again'}")
+          f"{'resumed' if go_on else 'paused; --go_on resumes them'}")
 
 @call_parse
 def attnfree_sweep(
     file:option('TOML file of runs; else --cases name them', str)=None,
-    cases:option('What runs have of their own: each case is a setting as for attnfree_train --set, '
-                 'or several in quotes with blanks', str, nargs='+')=None,
+    cases:option('What differs between runs: each case is a setting as for attnfree_train --set, '
+                 'or several in quotes, separated by blanks', str, nargs='+')=None,
     seeds:str=None,    # Seeds of each case, with commas; by default 42
     recipe:option('Name of a recipe; attnfree_train --list shows them. By default that of the data '
                   'set', str)=None,
     data:str=None,     # Data set, as for attnfree_train
-    task:str=None,     # Where a data set has several, as for attnfree_train
+    task:str=None,     # Task, where a data set has several, as for attnfree_train
     set:option('A setting of all runs, field=value; repeat for more', str, action='append')=None,
     path:str=None,     # Folder with the data, as for attnfree_train
-    out:option('Folder for the runs; that of an earlier sweep to go on with it', str)=None,
+    out:option('Folder for the runs; that of an earlier sweep to resume it', str)=None,
     metric:str=None,   # Column of the table that is drawn; by default the first that is not a loss
     groups:option('Groups of the file to train; by default all', str, nargs='+')=None,
     processes:int=1,   # Runs at once, each in a process of its own
-    nice:int=0,        # How far to step back for what else runs on this machine, up to 19
+    nice:int=0,        # How far to lower the priority, up to 19
     share:str=None,    # The part of this machine, where several share the runs: 1/3, 2/3 or 3/3
-    status:bool=False, # Say how far the sweep is, and stop
-    pause:bool=False,  # Let the sweep that is at work in OUT stand still
-    go_on:bool=False,  # Let it go on
+    status:bool=False, # Show the progress of the sweep and stop
+    pause:bool=False,  # Pause the sweep that runs in OUT
+    go_on:bool=False,  # Resume it
     workers:int=0,     # Processes that load data, for each run
     imports:IMPORTS=None,
 ):
-    "Train several cases with several seeds; leave the runs, and a table of them."
+    "Train several cases with several seeds; write the runs, and a table of them."
     with quick_imports():
         from attnfree.run.workers import run_sweep,share_of,sweep_status
     with one_line_errors('attnfree_sweep'):
@@ -108,4 +108,4 @@ def attnfree_sweep(
     if failed:
         reasons = [f"{name} failed: {reason}" for name,reason in failed.items()]
         raise SystemExit('\n'.join([f"attnfree_sweep: {reasons[0]}", *reasons[1:],
-                                    "The same command tries them again"]))
+                                    "Run the same command to try them again"]))

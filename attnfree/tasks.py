@@ -27,27 +27,27 @@ from .text.tokens import check_vocab,load_tokenizer
 
 # %% ../nbs/tasks/01_tasks.ipynb #a46e2b76
 class Prediction(NamedTuple):
-    "One thing that a network predicts of an example."
+    "One prediction for an example."
     name:str    # What is predicted, such as a class
-    value:float # How much of it, such as a probability
-    score:int   # Number of the network's score that it rests on
+    value:float # Its value, such as a probability
+    score:int   # Index of the network's score that it is based on
 
 class Evaluation(NamedTuple):
-    "What held-out examples say about a network."
+    "Results of a network on held-out examples."
     table:pd.DataFrame # The content of `eval.csv`
     text:str           # The same for a terminal
     pictures:dict      # Figures by name
 
 def as_tensor(
     value, # A number, an array or a tensor
-)->Tensor: # Whole numbers as int64, others as float32
+)->Tensor: # Integers as int64, others as float32
     "One part of an example."
     value = torch.as_tensor(np.asarray(value))
     return value.float() if value.is_floating_point() else value.long()
 
 @checked
 def table_alone(
-    table:pd.DataFrame, # Of one row, or of a few
+    table:pd.DataFrame, # With one row or a few
 )->Evaluation:          # The same, and as text
     "An evaluation without a picture."
     return Evaluation(table, table.to_string(index=False, float_format='{:.4f}'.format), {})
@@ -55,28 +55,28 @@ def table_alone(
 # %% ../nbs/tasks/01_tasks.ipynb #85e40bf7
 _ONLY = dict(mixup='images with a class', cutmix='images with a class', erasing='images',
              mixer='language models', smoothing='classes', pack='texts with a class')
-_OFF = dict(mixer='none', pack='false') # where it is not 0
+_OFF = dict(mixer='none', pack='false') # where off is not 0
 
 class Task:
-    "What a network is trained to do; a subclass says what differs."
+    "What a network is trained to do; subclasses define the details."
     name = None         # As in recipes and run folders
-    inputs = None       # What networks for it read: 'images', 'texts' or 'sequences'
-    data = ()           # Names of data sets that it suits, beside those that name it themselves
-    fields = ()         # Of smoothing, mixup, cutmix, erasing, mixer and pack, those of use here
-    recipe = {}         # Fields of the recipe that is used where none is named
-    unit = 'value'      # What the values of its predictions are
+    inputs = None       # What its networks read: 'images', 'texts' or 'sequences'
+    data = ()           # Names of data sets that suit it, besides those that name it themselves
+    fields = ()         # Those of smoothing, mixup, cutmix, erasing, mixer and pack that apply
+    recipe = {}         # Fields of its default recipe
+    unit = 'value'      # Unit of the values of its predictions
     generates = None    # What its networks can continue: 'text', 'images', or nothing
     n_inp = 1           # How many tensors of an example are the network's inputs
 
     def target(self,
         example, # From the data set: has a `label`, and `image` or `inputs`
-    ):           # What is predicted of it: a number, an array, or a tuple of these
+    ):           # What is predicted: a number, an array, or a tuple of these
         "The target of one example."
         raise NotImplementedError(f"task={self.name!r} needs a method target(example)")
 
     def tensors(self,
         example,       # From a data set of texts or sequences
-        seed:int=None, # Number of a held-out example, for what is drawn; `None`: NumPy draws
+        seed:int=None, # Number of a held-out example, to seed random choices; `None`: no seed
     )->tuple:          # The inputs, then the targets
         "One example as tensors."
         target = self.target(example)
@@ -91,8 +91,8 @@ class Task:
 
     def metrics(self,
         dls:DataLoaders, # The data
-    )->list:             # Metrics of fastai's; the monitored one has `higher_is_better`
-        "What is measured after each epoch, beside the loss."
+    )->list:             # fastai's metrics; the monitored one has `higher_is_better`
+        "What is measured after each epoch, besides the loss."
         return []
 
     def monitor(self,
@@ -130,14 +130,14 @@ class Task:
                              f"attnfree.{module}.model_names()")
         if name.startswith(TIMM):
             check_known('model', name, [f'{TIMM}{known}' for known in list_models()])
-        if settings['mixer'] is not None: # an option that its mixer lacks stops here
+        if settings['mixer'] is not None: # raises for an option that its mixer lacks
             with torch.device('meta'): create_model(name, mixer=settings['mixer'])
 
     def arguments(self,
         settings:dict, # All fields of a recipe
-        data:dict,     # What a run keeps of its data
-    )->tuple:          # Arguments for `build`, and names of those that this network refuses
-        "The network that suits the data."
+        data:dict,     # What a run stores about its data
+    )->tuple:          # Arguments for `build`, and names of those that this network does not take
+        "Arguments of a network that suits the data."
         raise NotImplementedError
 
     def build(self,
@@ -150,10 +150,10 @@ class Task:
         model:nn.Module, # A network
         dls:DataLoaders, # The data
     )->None:
-        "Raise `ValueError` if the two do not belong together."
+        "Raise `ValueError` if network and data do not match."
 
     def check_start(self,
-        start:str|Path, # Folder of a run that a network should begin with
+        start:str|Path, # Folder of the run that a network should start from
         config:dict,    # Its configuration
     )->None:
         "Raise `ValueError` if that run was trained on inputs of another kind."
@@ -164,11 +164,11 @@ class Task:
 
     def begin_from(self,
         model:nn.Module, # A new network
-        start:str|Path,  # Folder of the run that it should begin with
+        start:str|Path,  # Folder of the run that it should start from
         old:nn.Module,   # The network of that run
         dls:DataLoaders, # The data
     )->None:
-        "Take over all but the classifier; raises `ValueError` for another network."
+        "Copy all weights but the classifier's; raises `ValueError` for another network."
         from attnfree.families import fitted_weights
         head = getattr(model, 'default_cfg', {}).get('classifier', ())
         heads = tuple(f'{name}.' for name in ([head] if isinstance(head, str) else head))
@@ -184,11 +184,11 @@ class Task:
         model:nn.Module, # A network of a run
         size:int,        # Side of the images in pixels, or tokens of a text
     )->None:
-        "Let the network read examples of another size."
+        "Adapt the network to examples of another size."
         model.set_input_size(size)
 
     def evaluate(self,
-        model:nn.Module,  # A network, on whatever device
+        model:nn.Module,  # A network, on any device
         dls:DataLoaders,  # The data
         loader=None,      # Examples to evaluate; `None`: those held out
         title:str='',     # The conditions, for pictures
@@ -204,9 +204,9 @@ class Task:
 
     def predictions(self,
         scores:Tensor,   # The network's output for one example, `(scores,)`
-        data:dict,       # What the run kept of its data
+        data:dict,       # What the run stores about its data
     )->list[Prediction]: # The most important first
-        "What is predicted of one example."
+        "The predictions for one example."
         values = scores.flatten().tolist()
         return [Prediction(f'score {i}', value, i) for i,value in enumerate(values)]
 
@@ -214,7 +214,7 @@ class Task:
         model:nn.Module, # The trained network
         dls:DataLoaders, # The data
     )->dict:             # Figures by name
-        "What a run's folder shows of its network, beside the curves."
+        "Figures of the network for its run folder, besides the curves."
         return {}
 
 # %% ../nbs/tasks/01_tasks.ipynb #d83f1ca9
@@ -222,7 +222,7 @@ TASKS = {} # Name: task; only `register_task` writes here
 _TARGETS = dict(images='targets', texts='tensors', sequences='tensors') # Method for special targets
 
 def _lacks(task, method, instead):
-    "Whether a task has neither `method` nor `instead` of its own."
+    "Whether a task overrides neither `method` nor `instead`."
     base = ImageTask if task.inputs == 'images' else Task
     own = [getattr(type(task), method) is not getattr(Task, method),
            getattr(type(task), instead, None) is not getattr(base, instead, None)]
@@ -230,9 +230,9 @@ def _lacks(task, method, instead):
 
 @checked
 def register_task(
-    task:Task, # With a name of its own
+    task:Task, # With a name that is not taken
 )->Task:       # The same
-    "Make a task known; raises `ValueError` for one that cannot be used, or if its name is taken."
+    "Register a task; raises `ValueError` for one that cannot be used, or if its name is taken."
     if not (isinstance(task.name, str) and task.name.isidentifier()):
         raise ValueError(f"name={task.name!r} of {type(task).__name__} must be a word of letters, "
                          "digits and underscores")
@@ -252,7 +252,7 @@ def register_task(
     return task
 
 def memory()->int: # In bytes
-    "What memory this machine, or its container, has; where neither says, more than any."
+    "The memory of this machine or its container; where unknown, more than any has."
     known = [2**63]
     try: known.append(os.sysconf('SC_PAGE_SIZE')*os.sysconf('SC_PHYS_PAGES'))
     except (AttributeError, ValueError, OSError): pass
@@ -268,7 +268,7 @@ def task_named(
     "A task by name; raises `ValueError` with the nearest names for an unknown one."
     if name not in TASKS:
         from attnfree.families import check_known
-        check_known('task', name, TASKS, 'A task of your own becomes known by --import of its file')
+        check_known('task', name, TASKS, 'To register a task of your own, --import its file')
     return TASKS[name]
 
 @checked
@@ -276,7 +276,7 @@ def build_network(
     task:Task,      # What it is for
     arguments:dict, # From the task's `arguments`, as a run folder keeps them
 )->nn.Module:       # The network, freshly initialised
-    "Build a network, first without numbers: what cannot be, or not in this memory, stops there."
+    "Build a network; raises `ValueError` first if that is impossible or takes too much memory."
     name = arguments.get('name')
     with torch.device('meta'):
         try: net = task.build(arguments)
@@ -291,9 +291,9 @@ def build_network(
 
 @checked
 def task_of(
-    dls:DataLoaders, # From create_dls; or any of fastai's with images and `vocab`
+    dls:DataLoaders, # From create_dls, or any of fastai's with images and `vocab`
 )->Task:             # The task they were made for; classification for fastai's own
-    "The task that some data are made for."
+    "The task that DataLoaders are made for."
     return getattr(dls, 'task', None) or TASKS['classification']
 
 # %% ../nbs/tasks/01_tasks.ipynb #4b2f4985
@@ -301,9 +301,9 @@ def task_of(
 class TargetTransform(ItemTransform):
     "The target of an item."
     def __init__(self,
-        task,           # Has `target`
-        example,        # Makes an example of an item
-        kind=as_tensor, # What the target becomes
+        task,           # With a method `target`
+        example,        # Turns an item into an example
+        kind=as_tensor, # Converts the target
     ):
         super().__init__()
         self.task,self.example,self.kind = task,example,kind
@@ -316,7 +316,7 @@ class TargetTransform(ItemTransform):
 
 # %% ../nbs/tasks/01_tasks.ipynb #aa52e4b7
 def _check_scores(model, scores, why):
-    "Raise `ValueError` if a network has another number of scores than is needed."
+    "Raise `ValueError` if a network does not have the number of scores needed."
     if model.num_classes != scores:
         raise ValueError(f"model has num_classes={model.num_classes}, {why}: build it with "
                          f"num_classes={scores} or call model.reset_classifier({scores})")
@@ -326,22 +326,22 @@ class ImageTask(Task):
     inputs,fields = 'images',('erasing',)
 
     def outputs(self,
-        classes:list, # Names of the classes, `None` where targets are no classes
-    )->int:           # How many scores the network gives
+        classes:list, # Names of the classes, `None` where targets are not classes
+    )->int:           # Number of scores of the network
         "The size of the head."
         return 1
 
     def targets(self,
-        images, # The data set, whose `example` makes an example of an item
-    )->list:    # Functions, the first of which is given an item
-        "How the target of an item is made."
+        images, # The data set, whose `example` turns an item into an example
+    )->list:    # Functions that are applied to an item in turn
+        "The functions that make the target of an item."
         return [TargetTransform(self, images.example)]
 
     def arguments(self,
         settings:dict, # All fields of a recipe
-        data:dict,     # What a run keeps of its data
-    )->tuple:          # Arguments for `build`, and names of those that this network refuses
-        "As many scores as the task has, for images of this size."
+        data:dict,     # What a run stores about its data
+    )->tuple:          # Arguments for `build`, and names of those that this network does not take
+        "Arguments for the scores of the task and images of this size."
         from attnfree.vision import accepted_arguments
         self.check_network(settings)
         scores = self.outputs(data['classes'])
@@ -372,7 +372,7 @@ class ImageTask(Task):
         model:nn.Module, # A network of a run
         size:int,        # Side of the images in pixels
     )->None:
-        "Let the network read images of another size; some of timm's do it by themselves."
+        "Adapt the network to images of another size; some of timm's need no change."
         if hasattr(model, 'set_input_size'): model.set_input_size(size)
 
     def pictures(self,
@@ -402,7 +402,7 @@ class ImageTask(Task):
 
 # %% ../nbs/tasks/01_tasks.ipynb #8902f4ff
 class _Accuracy(Task):
-    "What tasks that are measured by accuracy have in common."
+    "The common part of tasks measured by accuracy."
     def metrics(self,
         dls:DataLoaders, # The data
     )->list:             # Accuracy
@@ -417,7 +417,7 @@ class _Accuracy(Task):
         return 'accuracy'
 
 class _Classes(_Accuracy):
-    "What tasks with classes have in common, whatever their network reads."
+    "The common part of tasks with classes, whatever their network reads."
     unit = 'probability'
 
     def loss(self,
@@ -456,18 +456,18 @@ class Classification(_Classes, ImageTask):
 
     def targets(self,
         images, # The data set, with `label` and `classes`
-    )->list:    # Functions, the first of which is given an item
-        "How the number of its class is made of an item."
+    )->list:    # Functions that are applied to an item in turn
+        "The functions that make the class index of an item."
         if not images.classes:
             raise ValueError(f"task={self.name!r} needs classes, and these images have none: give "
                              "the names of the classes to Images, or take another task")
-        if type(self).target is Classification.target: # labels alone: no image is opened for them
+        if type(self).target is Classification.target: # from labels alone, without opening images
             return [*images.label, Categorize(images.classes, sort=False)]
         return [TargetTransform(self, images.example, str), Categorize(images.classes, sort=False)]
 
     def outputs(self,
         classes:list, # Names of the classes
-    )->int:           # As many
+    )->int:           # Their number
         "A score for each class."
         return len(classes)
 
@@ -479,7 +479,7 @@ class Classification(_Classes, ImageTask):
         return super().metrics(dls) + ([TopK(5)] if len(dls.vocab) > 10 else [])
 
     def evaluate(self,
-        model:nn.Module,  # A network, on whatever device
+        model:nn.Module,  # A network, on any device
         dls:DataLoaders,  # With `vocab`
         loader=None,      # Examples to evaluate; `None`: those held out
         title:str='',     # The conditions, for the picture
@@ -496,14 +496,14 @@ class Classification(_Classes, ImageTask):
 
 # %% ../nbs/tasks/01_tasks.ipynb #0f7da5ee
 class TokenTask(Task):
-    "A task on tokens: on texts that are read as a whole, or on sequences read from front to back."
+    "A task on tokens: texts that are read as a whole, or sequences read from left to right."
     fields = ('mixer',)
 
     def arguments(self,
         settings:dict, # All fields of a recipe
-        data:dict,     # What a run keeps of its data
-    )->tuple:          # Arguments for `build`, and names of those that this network refuses
-        "The vocabulary of the data, for examples of this length."
+        data:dict,     # What a run stores about its data
+    )->tuple:          # Arguments for `build`, and names of those that this network does not take
+        "Arguments for the vocabulary of the data and examples of this length."
         self.check_network(settings)
         mixer = {} if settings['mixer'] is None else dict(mixer=settings['mixer'])
         return dict(name=settings['model'], vocab_size=data['vocab_size'], n=data['n'],
@@ -529,11 +529,11 @@ class TextTask(TokenTask):
 
     def begin_from(self,
         model:nn.Module, # A new network
-        start:str|Path,  # Folder of the run that it should begin with
+        start:str|Path,  # Folder of the run that it should start from
         old:nn.Module,   # The network of that run
         dls:DataLoaders, # The data
     )->None:
-        "Take over embeddings and blocks; raises `ValueError` for another tokenizer or network."
+        "Copy embeddings and blocks; raises `ValueError` for another tokenizer or network."
         if load_tokenizer(Path(start)/'tokenizer.json').text() != dls.tokenizer.text():
             raise ValueError(f"start={str(start)!r} was trained with another tokenizer: use the "
                              "tokenizer.json of that run")
@@ -547,12 +547,12 @@ class TextTask(TokenTask):
 
 # %% ../nbs/tasks/01_tasks.ipynb #c725f600
 class MaskedLanguageModel(TextTask):
-    "The words that stood in the gaps of a text (Devlin et al. 2019)."
+    "The masked tokens of a text (Devlin et al. 2019)."
     name,n_inp = 'mlm',3
 
     def tensors(self,
-        example,       # Has neighbouring tokens `ids`, a length `n`, and a `vocab_size`
-        seed:int=None, # Number of a held-out example, whose gaps never change; `None`: NumPy draws
+        example,       # Has consecutive tokens `ids`, a length `n`, and a `vocab_size`
+        seed:int=None, # Number of a held-out example, whose gaps never change; `None`: new gaps
     )->tuple:          # Ids, segments `(n,)`, positions `(k,)`; the tokens there, or -100, `(k,)`
         "A text with gaps."
         seed = np.random.randint(1<<31) if seed is None else [0, seed]
@@ -563,14 +563,14 @@ class MaskedLanguageModel(TextTask):
     def loss(self,
         settings:dict, # Not used
     ):                 # Called as `loss(scores, tokens)`
-        "Cross-entropy of the hidden tokens."
+        "Cross-entropy of the masked tokens."
         from attnfree.text.model import token_loss
         return token_loss
 
     def metrics(self,
-        dls:DataLoaders, # Whose held-out examples know how many bytes a token has
-    )->list:             # Perplexity for each token and for each byte
-        "How many tokens, or bytes, are equally likely to the network."
+        dls:DataLoaders, # Whose held-out corpus has `bytes_per_token`
+    )->list:             # Perplexity per token and per byte
+        "The number of equally likely tokens, or bytes, with the same uncertainty."
         from attnfree.callbacks.text import Perplexity
         return [Perplexity(), Perplexity(dls.valid_ds.examples.corpus.bytes_per_token)]
 
@@ -594,10 +594,10 @@ class TextClassification(_Classes, TextTask):
     def arguments(self,
         settings:dict, # All fields of a recipe
         data:dict,     # With `classes`
-    )->tuple:          # Arguments for `build`, and names of those that this network refuses
-        "As for all texts, and as many classes as the data have; packed texts read no padding."
+    )->tuple:          # Arguments for `build`, and names of those that this network does not take
+        "Arguments as for all texts, and for the data's classes; packed texts read no padding."
         arguments,refused = super().arguments(settings, data)
-        if settings['pack']: arguments['mask_padding'] = True # in evaluation there is some
+        if settings['pack']: arguments['mask_padding'] = True # evaluation has some
         return arguments | dict(num_classes=len(data['classes'])),refused
 
     def build(self,
@@ -636,9 +636,9 @@ class QuestionAnswering(TextTask):
         return span_loss
 
     def metrics(self,
-        dls:DataLoaders, # Whose held-out examples know their questions
-    )->list:             # SQuAD's scores; where some have no answer also with the best threshold
-        "Exact match and F1, in per cent."
+        dls:DataLoaders, # Whose held-out examples have their questions
+    )->list:             # SQuAD's scores; where some have no answer, also at the best threshold
+        "Exact match and F1, in percent."
         from attnfree.callbacks.text import SquadScore
         windows = dls.valid_ds.examples.windows
         answered = all(question.answers for question in windows.questions)
@@ -668,7 +668,7 @@ class QuestionAnswering(TextTask):
         return fine_tune(super().build(arguments), 'span', drop=arguments.get('drop', 0))
 
     def evaluate(self,
-        model:nn.Module,  # A network, on whatever device
+        model:nn.Module,  # A network, on any device
         dls:DataLoaders,  # The data
         loader=None,      # Examples to evaluate; `None`: those held out
         title:str='',     # The conditions
@@ -683,22 +683,22 @@ class QuestionAnswering(TextTask):
 # %% ../nbs/tasks/01_tasks.ipynb #79d78214
 @checked
 def shifted_pair(
-    values:np.ndarray|list, # The value before the row, then the row, `(n+1,)`
+    values:np.ndarray|list, # The value before the sequence, then the sequence, `(n+1,)`
 )->tuple:              # Inputs and targets, both `(n,)`
-    "The row that is read, and the row that is predicted from it."
+    "A sequence as inputs, and as targets: each value is predicted from those before it."
     values = torch.tensor(np.asarray(values, dtype=np.int64)) # a copy: targets are changed later
     return values[:-1].clone(),values[1:]
 
 # %% ../nbs/tasks/01_tasks.ipynb #fe7cb0f1
 class SequenceTask(TokenTask):
-    "A task on rows of values that are read from front to back."
+    "A task on sequences of values that are read from left to right."
     inputs = 'sequences'
 
     def check_model(self,
         model:nn.Module, # A network
         dls:DataLoaders, # The data
     )->None:
-        "Raise `ValueError` if the network scores another number of values."
+        "Raise `ValueError` if the network scores a different number of values."
         values = dls.source.vocab_size
         if model.num_classes != values:
             raise ValueError(f"model scores {model.num_classes} values, the sequences have "
@@ -706,15 +706,15 @@ class SequenceTask(TokenTask):
 
     def resize(self,
         model:nn.Module, # A network of a run
-        size:int,        # Values in a row
+        size:int,        # Values in a sequence
     )->None:
-        "Do nothing: a network for sequences reads shorter rows as it is."
+        "Do nothing: a network for sequences reads shorter ones as it is."
 
     def pictures(self,
         model:nn.Module, # The trained network
         dls:DataLoaders, # The data
     )->dict:             # Figures by name
-        "What the mixers learned about positions, if that is not too much to be seen."
+        "What the mixers learned about positions, unless that is too much to show."
         from attnfree.visualise.aft import plot_kernels
         from attnfree.visualise.gates import plot_gates
         mixer = model.body.blocks[0].mixer
@@ -726,18 +726,18 @@ class SequenceTask(TokenTask):
 # %% ../nbs/tasks/01_tasks.ipynb #eb515cd1
 @checked
 class LanguageModel(SequenceTask):
-    "Each value from all before it: the next byte, the next number of a pixel."
+    "Each value from all before it: the next byte, or the next value of a pixel."
     def __init__(self,
         name:str,           # As in recipes and run folders
-        value:str='byte',   # What a value is: 'byte', or 'dim' for one number of a pixel
+        value:str='byte',   # What a value is: 'byte', or 'dim' for one value of a pixel
         generates:str=None, # What its networks can continue: 'text', 'images', or nothing
     ): self.name,self.value,self.generates = name,value,generates
 
     def tensors(self,
-        example,       # Has `values` `(n+1,)`, predicted from `begin` to below `end` of the row
+        example,       # Has `values` `(n+1,)`; targets from `begin` to below `end` are predicted
         seed:int=None, # Not used
     )->tuple:          # Inputs, and targets or -100, both `(n,)`
-        "A row and the same row one position later."
+        "A sequence, and the same sequence one position later."
         inputs,targets = shifted_pair(example.values)
         targets[:example.begin] = targets[example.end:] = -100
         return inputs,targets
@@ -745,14 +745,14 @@ class LanguageModel(SequenceTask):
     def loss(self,
         settings:dict, # Not used
     ):                 # Called as `loss(scores, values)`
-        "Cross-entropy of the values that count."
+        "Cross-entropy of the values that are predicted."
         from attnfree.text.model import token_loss
         return token_loss
 
     def metrics(self,
         dls:DataLoaders, # The data
-    )->list:             # The bits of each value
-        "How many bits a value takes."
+    )->list:             # Bits per value
+        "Bits per byte or per dimension."
         from attnfree.callbacks.text import BitsPer
         return [BitsPer(self.value)]
 
@@ -763,13 +763,13 @@ class LanguageModel(SequenceTask):
         return metrics[-1].name
 
     def evaluate(self,
-        model:nn.Module,  # A network, on whatever device
+        model:nn.Module,  # A network, on any device
         dls:DataLoaders,  # The data
         loader=None,      # Examples to evaluate; `None`: those held out
         title:str='',     # The conditions
         settings:dict={}, # Not used
-    )->Evaluation:        # A row with the numbers of examples and of values, and the bits of each
-        "Count the bits of all values."
+    )->Evaluation:        # A row with the numbers of examples and of values, and the bits per value
+        "Measure the bits per value on held-out sequences."
         loader = dls.valid if loader is None else loader
         loss = self.loss(settings)
         learn = Learner(dls, model, loss_func=loss, metrics=self.metrics(dls))
@@ -780,14 +780,14 @@ class LanguageModel(SequenceTask):
 
 # %% ../nbs/tasks/01_tasks.ipynb #b4bbfc6e
 class AssociativeRecall(_Accuracy, SequenceTask):
-    "The value that stood after a key (Arora et al. 2023, section 3.1)."
+    "The value that followed a key (Arora et al. 2023, section 3.1)."
     name,n_inp = 'recall',2
 
     def tensors(self,
-        example,       # Has a row `values` `(n,)`, `at` `(k,)` and `answers` `(k,)`
+        example,       # Has a sequence `values` `(n,)`, `at` `(k,)` and `answers` `(k,)`
         seed:int=None, # Not used
-    )->tuple:          # The row, positions of its queries, and their answers
-        "A row with its queries."
+    )->tuple:          # The sequence, positions of its queries, and their answers
+        "A sequence with its queries."
         return tuple(map(as_tensor, (example.values, example.at, example.answers)))
 
     def loss(self,

@@ -19,10 +19,10 @@ from .arguments import ArgumentError,checked,user_path
 @checked
 def option(
     about:str, # Its help
-    kind:type, # What its text is turned into
+    kind:type, # Type that its text is converted to
     **how      # What argparse's `add_argument` takes, such as `action` or `nargs`
 ):             # An annotation for a parameter of a command
-    "A parameter that argparse shall treat in its own way, for fastcore 1 and 2."
+    "A parameter with options for argparse, for fastcore 1 and 2."
     if hasattr(fastcore.script, 'Param'): return fastcore.script.Param(about, kind, **how)
     return Annotated[kind, about, how]
 
@@ -35,10 +35,10 @@ IMPORTS = option('A Python file or module that registers networks, tasks or data
 def one_line_errors(
     command:str, # Its name, before the message
 ):
-    "Turn the errors that a user can mend into the last line of a command."
+    "Turn errors that a user can fix into the last line of a command."
     try: yield
     except (ValueError, OSError, FloatingPointError) as error:
-        # without what fastai writes before it, and the name of the function that was called
+        # without fastai's preamble and the name of the function that was called
         ours = re.sub(r'^Exception occured in `\w+` when calling event `\w+`:\s*', '', str(error))
         if isinstance(error, ArgumentError): ours = re.sub(r'^\w+: ', '', ours)
         raise SystemExit(f"{command}: {ours}")
@@ -49,7 +49,7 @@ def one_line_errors(
 # %% ../nbs/commands/00_train.ipynb #c29e3588
 @contextmanager
 def quick_imports():
-    "Import without a search for garbage, and without timm's warning of torch.jit.script."
+    "Import without garbage collection, and without timm's warning about torch.jit.script."
     was = gc.isenabled()
     gc.disable()
     try:
@@ -75,21 +75,21 @@ def attnfree_train(
     data:option('Data set: digits, cifar10, imagenet (any tree of images with train/ and val/), '
                 'text, enwik8, sst2, mnli, squad, squad1, or one of your own; by default the '
                 "recipe's, or digits", str)=None,
-    task:option('Where a data set has several: for text mlm (gaps) or lm (the next byte), for '
-                'digits and cifar10 pixels (the next pixel); or one of your own', str)=None,
+    task:option('Task, where a data set has several: for text mlm (gaps) or lm (the next byte), '
+                'for digits and cifar10 pixels (the next pixel); or one of your own', str)=None,
     set:option('A field of the recipe, field=value; repeat for more', str, action='append')=None,
     model:str=None,      # Name of the model, or timm:NAME for one of timm's, short for --set model=
     epochs:int=None,     # Passes over the training images, short for --set epochs=
     path:option('Folder with the data; by default the environment variable ATTNFREE_DATA, else a '
                 'download', str)=None,
     out:str=None,        # Folder for the run; by default the next free number under runs/
-    resume:bool=False,   # Go on with the run in OUT from its last checkpoint
+    resume:bool=False,   # Resume the run in OUT from its last checkpoint
     workers:int=0,       # Processes that load images, for each process that trains
     every:int=0,         # Save a checkpoint every n steps too; 0: after each epoch
     skip_bad:bool=False, # Skip images that cannot be read, and count them
     log:str=None,        # tensorboard, wandb, or both with a comma
-    start:option('Run folder, or name of a published network, to begin with: all but the head of '
-                 'images is taken over; of texts vocabulary, blocks and tokenizer', str)=None,
+    start:option('Run folder, or name of a published network, to start from: for images all but '
+                 'the head is copied; for texts vocabulary, blocks and tokenizer', str)=None,
     tokenizer:option('For texts: bytes, pieces (learned from the training texts), or the json of a '
                      'tokenizer; by default bytes', str)=None,
     no_draw:bool=False,  # Draw nothing at the end; attnfree_plot does it later
@@ -98,7 +98,7 @@ def attnfree_train(
     timeout:float=120,   # Seconds to wait for the other processes at the start
     imports:IMPORTS=None,
 ):
-    "Train a network by a recipe and leave a folder with its weights, metrics and pictures."
+    "Train a network by a recipe and write a folder with its weights, metrics and pictures."
     if list: return _print_recipes()
     with quick_imports():
         from torch import distributed

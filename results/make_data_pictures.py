@@ -18,8 +18,8 @@ r"""Writes the pictures and tables of real data that notebooks show, so that the
 | photographs | probe_photographs.{csv,png}, finetuned_photographs.csv | tutorials/features       |
 
 DIR holds cifar-10-batches-py/, imagenette-subset/, SST-2/, MNLI/, SQuAD/ and
-enwik8-first-4150000.xz. Pictures go to nbs/images/, tables to results/. What a notebook defines
-already is taken from its cells. Nothing heavy is imported here, so that `--help` comes at once.
+enwik8-first-4150000.xz. Pictures go to nbs/images/, tables to results/. What a notebook
+already defines is taken from its cells. Imports are light here, so that `--help` is fast.
 """
 import argparse, os, sys
 from pathlib import Path
@@ -34,7 +34,7 @@ NEEDED = {'cifar10': ['cifar-10-batches-py'], 'imagenette': ['imagenette-subset'
 
 
 def definitions(name, module):
-    "What the cells of the notebook `name` import and define for themselves, on top of `module`."
+    "What the cells of the notebook `name` import and define themselves, in addition to `module`."
     import ast, importlib, json
     cells = json.loads((ROOT/'nbs'/f'{name}.ipynb').read_text(encoding='utf-8'))['cells']
     names = dict(vars(importlib.import_module(module)))
@@ -100,7 +100,7 @@ def imagenette(data, out):
 
 
 def token_kinds(batch, name):
-    "What each token of a batch is: 0 padding, 1 special, 2 and 3 its segment, 4 what is asked."
+    "What each token of a batch is: 0 padding, 1 special, 2 and 3 its segment, 4 to predict."
     import torch
     from attnfree.text import CLS, MASK, PAD, SEP
     ids, segments, *rest = (part.as_subclass(torch.Tensor).cpu() for part in batch)
@@ -136,7 +136,7 @@ def texts(data, out):
 
 
 def enwik8(data, out):
-    "The beginning of a window of enwik8, and of what is asked for."
+    "The beginning of a window of enwik8, and of its targets."
     import contextlib, io
     import pandas as pd
     from attnfree.data import create_dls
@@ -192,7 +192,7 @@ CIFAR10 = {'FF-only': 'ff_nano_patch4_32', 'gMLP': 'gmlp_nano_patch4_32',
 
 
 def test_images(config):
-    "The first 64 test images of CIFAR-10, as the network of `config` takes them."
+    "The first 64 test images of CIFAR-10, normalised for the network of `config`."
     import numpy as np, torch
     from torchvision.transforms.v2.functional import normalize
     with np.load(ROOT/'results/cifar10_test.npz') as stored:
@@ -201,7 +201,7 @@ def test_images(config):
 
 
 def read_by_token(label, layers):
-    "What the token at PLACE reads at 64 test images, `(8, 8)` for each layer; itself is left out."
+    "What the token at PLACE reads at 64 test images, `(8, 8)` for each layer, without itself."
     import numpy as np
     from attnfree.learner import load
     from attnfree.visualise import influence_maps
@@ -216,7 +216,7 @@ def read_by_token(label, layers):
 
 
 def draw_read(ax, grid):
-    "Draw what a token reads, and the token."
+    "Draw what a token reads, and mark the token."
     import matplotlib.pyplot as plt
     ax.imshow(grid, cmap='Reds', vmin=0)
     ax.add_patch(plt.Rectangle((PLACE[1] - 0.5, PLACE[0] - 0.5), 1, 1, fc='0.25', ec='k'))
@@ -303,7 +303,7 @@ def heroes(data, out):
 
 
 def recall_picture(out):
-    "How much each mixer of the board finds of what it is asked for, at its best rate."
+    "The recall accuracy of each mixer of the board, at its best rate."
     import matplotlib.pyplot as plt, pandas as pd
     rows = pd.read_csv(ROOT/'results/board/recall.csv')
     mixer = rows.case.str.extract(r'recall_(\w+)_d64')[0]
@@ -380,7 +380,7 @@ def fine_tuned(path):
 
 
 def photographs(data, out):
-    "Linear probes on features of photographs, drawn too, and trainings that begin from weights."
+    "Linear probes on features of photographs, also as a picture, and fine-tuning from weights."
     from attnfree.data import create_dls
     names = definitions('tutorials/09_features', 'attnfree.vision')
     names['NAMES'] = {'FF-only': 'ff_nano_patch4_32', 'gMLP': 'gmlp_nano_patch4_32',
@@ -434,11 +434,11 @@ def main(argv=None):
 
 
 def run(chosen, data, out):
-    "Make what was chosen; tokens and word pieces are kept in a temporary folder meanwhile."
+    "Make what was chosen; tokens and word pieces go to a temporary folder."
     from tempfile import TemporaryDirectory
     import matplotlib, torch
     matplotlib.use('agg')
-    torch.set_num_threads(1)  # sums have another order with more
+    torch.set_num_threads(1)  # more threads change the order of sums
     with TemporaryDirectory() as home:
         os.environ['FASTAI_HOME'] = home
         for name in chosen:

@@ -1,4 +1,4 @@
-r"""Writes the files that nbs/results/01_gmlp.ipynb reads, but for the table of costs.
+r"""Writes the files that nbs/results/01_gmlp.ipynb reads, except the table of costs.
 
     python results/make_gmlp.py             # all, in the project's root
     python results/make_gmlp.py gaps tasks  # only the two tables of networks for text
@@ -11,7 +11,7 @@ r"""Writes the files that nbs/results/01_gmlp.ipynb reads, but for the table of 
 
 `attnfree_bench --case gmlp` writes bench_gmlp.csv. The runs are made by these commands, with
 SST-2 and MNLI in ATTNFREE_DATA; enwik8.txt is the first 4,150,000 bytes of enwik8. (The
-stored files come from version 0.1.0, with the initial weights and the recipes that it had.)
+stored files come from version 0.1.0, with its initial weights and recipes.)
 
     gaps() {  # the model, the rate and the name of the run
         attnfree_train --data text --task mlm --path enwik8.txt --tokenizer pieces \
@@ -49,7 +49,7 @@ def gaps_command(model, rate):
 
 
 def task_command(task, begin):
-    "The command that trains for a task, with `begin`: from a run, or from scratch."
+    "The command that trains for a task; `begin` says from a run or from scratch."
     size = '--epochs 1 --set size=48' if task == 'sst2' else '--epochs 2'
     return (f'attnfree_train --data {task} {size} {begin} '
             '--set lr=5e-4 --set precision=bf16 --set threads=1')
@@ -109,7 +109,7 @@ def attention_maps(run):
 
 
 def pictures(runs, out):
-    "Store what is drawn: the weights of gates without ties, and the maps of the tiny attention."
+    "Store what is drawn: the weights of untied gates, and the maps of the tiny attention."
     import numpy as np
     from attnfree.learner import load
     from attnfree.visualise import spatial_weights

@@ -13,13 +13,13 @@ r"""Writes what trained networks read at a query, for nbs/results/07_associative
 | aft_local  | recall_aft_local.npz  | board/recall_seeds   |
 | aft_conv   | recall_aft_conv.npz   | board/recall_seeds   |
 
-The run is the second seed of each mixer; of aMLP, whose second seed has not learned to recall, the
-first. Each file holds, of 1,000 held-out rows, `answers` `(4, 5)`: the share of queries for a pair
-that are answered by the value of each pair, or by another token; and of 200 rows what the layers
-read: `bind` `(8, 8)`, the first layer at each token of the pairs, and `look` `(4, 10)`, the second
-at a query for each pair, of the pairs' tokens, the query itself and the rest. What is read is the
-size of the derivative of what the layer adds to a token, by another token, in shares of the row's
-sum. The runs are made by this command:
+The run is the second seed of each mixer, or the first of aMLP, whose second seed has not learned to
+recall. Each file holds, for 1,000 held-out sequences, `answers` `(4, 5)`: the share of queries for
+a pair that are answered by the value of each pair, or by another token; and for 200 sequences what
+the layers read: `bind` `(8, 8)`, the first layer at each token of the pairs, and `look` `(4, 10)`,
+the second at a query for each pair, from the pairs' tokens, the query itself and the rest. How much
+is read is the size of the derivative of what the layer adds to a token with respect to another
+token, as a share of the row's sum. The runs are made by this command:
 
     python results/board/start.py --groups recall recall_seeds --processes 2 --out runs/board
 """
@@ -42,7 +42,7 @@ RUNS = {
 
 
 def read_size(block, x, at):
-    "How much a block reads of each token of x `(b, n, d)` for what it adds at `at` `(b,)`."
+    "How much a block reads from each token of x `(b, n, d)` for its output at `at` `(b,)`."
     import torch
     x = x.detach().requires_grad_()
     y = (block(x) - x)[torch.arange(len(x)), at]
@@ -88,7 +88,7 @@ def answered(model, tokens, at, answers):
 
 
 def pictures(mixer, run, runs, out):
-    "What one network reads and answers; returns the name of the file."
+    "Write what one network reads and answers; returns the name of the file."
     import numpy as np
     import torch
     from attnfree.data import create_dls

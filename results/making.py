@@ -1,8 +1,8 @@
-"""What the scripts `make_*.py` of this folder share: their command line, and runs that are missing.
+"""Shared code of the scripts `make_*.py` in this folder: command line, and missing runs.
 
-A script knows `makers`, functions that write files, with the runs that each reads, and `commands`,
-which make these runs. Nothing heavy is imported here or at the top of a script, so that `--help`
-and the complaint about a missing run come at once.
+A script defines `makers`, functions that write files, with the runs that each reads, and
+`commands`, which make these runs. Imports are light here and at the top of a script, so that
+`--help` and the message about a missing run appear at once.
 """
 import argparse, sys
 from pathlib import Path
@@ -12,7 +12,7 @@ def missing(runs, names, commands):
     "A sentence about the first of the runs `names` that is not finished; `None` if all are."
     for name in names:
         if (runs/name/'model.safetensors').exists(): continue
-        first = name.partition('/')[0]  # a sweep's runs stand in the folder of the sweep
+        first = name.partition('/')[0]  # a sweep's runs are in the folder of the sweep
         command = f'{commands[first]} --out runs/{first}'.replace('runs/', f'{runs}/')
         return f'{runs/name} is missing; this command makes it: {command}'
 

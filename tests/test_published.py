@@ -136,7 +136,7 @@ def test_commands_take_the_name(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize('start, options, says', [
-    ('aft_conv_micro_patch2_8', dict(data='digits'), 'but for a fresh head'),
+    ('aft_conv_micro_patch2_8', dict(data='digits'), 'except for a new head'),
     ('lm_gmlp_mini_256', dict(data='text', task='lm', path='story.txt'), 'lm_gmlp_mini_256')])
 def test_a_training_begins_with_it(start, options, says, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -144,5 +144,5 @@ def test_a_training_begins_with_it(start, options, says, tmp_path, monkeypatch, 
     attnfree_train(start=start, epochs=1, out='run', no_draw=True,
                    set=['bs=16', 'warmup_epochs=0'], **options)
     out = capsys.readouterr().out
-    assert f'begins with the weights of {start}' in out and says in out
+    assert f'starts from the weights of {start}' in out and says in out
     assert json.loads((tmp_path/'run/config.json').read_text())['source']['start'] == start

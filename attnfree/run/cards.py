@@ -60,6 +60,6 @@ tags: [{task}, attnfree]
 def model_card(
     name:str, # Of a published network
 )->str:       # Markdown
-    "A network's data, training, figure and limits; raises `ValueError` for an unpublished one."
+    "The model card of a published network; raises `ValueError` for an unpublished one."
     folder = published_folder(name)
     return '\n\n'.join(_lines(check_published(folder), folder.name)) + '\n'

@@ -26,7 +26,7 @@ def _tables(run):
         raise ValueError(f"the tables in {str(run)!r} cannot be read ({error})") from error
 
 def _draw_rate_and_speed(rate, speed, tables):
-    "Learning rates into one panel, images per second into the other."
+    "Draw learning rates into one panel, images per second into the other."
     for i,(epochs,steps) in enumerate(tables):
         fine = epochs = epochs.assign(epoch=epochs.epoch + 1)
         if steps is not None: fine = pd.concat([epochs, steps]).sort_values('epoch', kind='stable')
@@ -38,7 +38,7 @@ def _draw_rate_and_speed(rate, speed, tables):
         ax.locator_params(axis='x', integer=True)
 
 def _one_legend(fig, names):
-    "A legend for all panels: colours of the runs, lines of their parts."
+    "One legend for all panels: a colour for each run, a line style for each split."
     for legend in filter(None, [fig.axes[0].get_legend(), *fig.legends]): legend.remove()
     parts = {'training': '--', 'validation': '-'}
     key = [plt.Line2D([], [], c=f'C{i}', label=name) for i,name in enumerate(names)]

@@ -44,16 +44,16 @@ def _of_run(config, data=None, path=None, *, run=None, size=None, bs=None, worke
 @checked
 def run_dls(
     config:dict,           # Configuration of a run
-    data:str=None,         # Name of a data set that serves its task; `None`: the one of the run
+    data:str=None,         # Name of a data set for its task; `None`: that of the run
     path:str|Path=None,    # Folder with the data; `None`: the run's, or as create_dls finds it
     *,
     run:str|Path=None,     # Folder of the run, for the tokenizer of texts
     size:int=None,         # Side of images, or tokens of an example; `None`: as in training
     bs:int=None,           # Examples per batch; `None`: as in training, at most 64
     workers:int=0,         # Processes that load data
-    skip_bad:bool=False,   # Leave out what cannot be read
-)->DataLoaders:            # The data, prepared by the numbers of the run
-    "The data on which a run is evaluated; raises `ValueError` if their classes are others."
+    skip_bad:bool=False,   # Skip examples that cannot be read
+)->DataLoaders:            # The data, prepared as in the run
+    "The data on which a run is evaluated; raises `ValueError` if their classes differ."
     return _of_run(config, data, path, run=run, size=size, bs=bs, workers=workers,
                    skip_bad=skip_bad)[0]
 
@@ -63,8 +63,8 @@ class EvaluationPlan(NamedTuple):
     model:nn.Module  # The network of a run
     dls:DataLoaders  # The data
     loader:object    # The examples that are evaluated
-    conditions:str   # In words
-    out:Path         # Folder for what is written
+    conditions:str   # Described in words
+    out:Path         # Folder for the results
     settings:dict    # Fields of the run's recipe
 
 @delegates(run_dls)
@@ -75,11 +75,11 @@ def plan_evaluation(
     best:bool=False,   # Take the weights of the best epoch
     examples:int=None, # Evaluate up to n examples; `None`: all
     out:str|Path=None, # Folder for the results; `None`: the run's
-    split:str='valid', # Of sequences: valid, or test where there is one
-    stride:int=None,   # Of bytes: from one window to the next; `None`: side by side
+    split:str='valid', # For sequences: valid, or test where there is one
+    stride:int=None,   # For bytes: step between windows; `None`: side by side
     **kwargs
 )->EvaluationPlan:     # For run_evaluation
-    "Load a run and its data; raises `ValueError` for what does not fit."
+    "Load a run and its data; raises `ValueError` for options that do not fit."
     if examples is not None and examples < 1:
         raise ValueError(f"examples={examples} must be at least 1, or left out for all")
     model,config = load(run, 'best' if best else 'model')
@@ -98,7 +98,7 @@ def plan_evaluation(
 @checked
 def run_evaluation(
     plan:EvaluationPlan, # From plan_evaluation
-)->str:                  # What a terminal shows
+)->str:                  # Text for a terminal
     "Evaluate a network as its task does; write the table and the pictures into a folder."
     task = plan.dls.task
     with error_context(f'task={task.name!r}: its evaluation fails'):

@@ -20,7 +20,7 @@ from ..learner import results_folder
 
 # %% ../../nbs/run/05_generation.ipynb #0d1b02ad
 def _check_share(top_p):
-    "Raise `ValueError` for a share that no values can be drawn by."
+    "Raise `ValueError` for a probability that is not above 0 and at most 1."
     if top_p is not None and not 0 < top_p <= 1:
         raise ValueError(f"top_p={top_p} must be above 0 and at most 1")
 
@@ -28,12 +28,12 @@ def _check_share(top_p):
 def sample(
     scores:Tensor,       # Scores of all values, `(b, vocab_size)`
     *,
-    temperature:float=1, # What scores are divided by, from 0; 0 takes the most likely value
+    temperature:float=1, # Divides the scores; 0 takes the most likely value
     top_k:int=None,      # Draw from the k most likely values; `None`: from all
-    top_p:float=None,    # Draw from the likeliest values that reach this probability; `None`: all
-    generator:torch.Generator=None, # Of random numbers, on the scores' device; `None`: torch's own
+    top_p:float=None,    # Draw from the likeliest values with this total probability; `None`: all
+    generator:torch.Generator=None, # Random generator, on the scores' device; `None`: torch's own
 )->Tensor:               # A value for each row, `(b,)`
-    "Draw values by their scores; raises `ValueError` for what cannot be drawn by."
+    "Sample values by their scores; raises `ValueError` for invalid options."
     _check_share(top_p)
     if temperature == 0: return scores.argmax(dim=-1)
     scores,order = scores.float().sort(dim=-1, descending=True, stable=True)
@@ -43,7 +43,7 @@ def sample(
     if top_p is not None:
         shares = shares/shares.sum(dim=-1, keepdim=True)
         likelier = shares.cumsum(dim=-1) - shares
-        shares = shares.masked_fill(likelier >= top_p, 0) # the likelier ones suffice
+        shares = shares.masked_fill(likelier >= top_p, 0) # likelier values suffice
     return order.gather(1, torch.multinomial(shares, 1, generator=generator))[:,0]
 
 # %% ../../nbs/run/05_generation.ipynb #38a74add
@@ -55,8 +55,8 @@ def generate(
     *,
     temperature:float=1, # As for sample: 0 takes the most likely value
     top_k:int=None,      # Draw from the k most likely values
-    top_p:float=None,    # Draw from the likeliest values that reach this probability
-    seed:int=None,       # Start of the random numbers; `None`: torch's own
+    top_p:float=None,    # Draw from the likeliest values with this total probability
+    seed:int=None,       # Random seed; `None`: torch's own generator
 ):                       # Yields the next value of each text, `(b,)`, `tokens` times
     "Continue texts, value by value; raises `ValueError` at once for what cannot be continued."
     if model.training:
@@ -96,11 +96,11 @@ def _values(model, start, tokens, seed, **choice):
 @checked
 def complete_images(
     model:nn.Module,     # A CausalLM for images of this size
-    images:Tensor,       # Whole numbers that the model knows, `(b, h, w)` or `(b, h, w, c)`
+    images:Tensor,       # Integers in the model's vocabulary, `(b, h, w)` or `(b, h, w, c)`
     keep:float=0.5,      # Share of the rows that are kept, from 0 to 1
     **kwargs
-)->Tensor:               # The images, their lower rows made up, of the same shape
-    "Keep the upper rows of images and make up the others."
+)->Tensor:               # The images with new lower rows, of the same shape
+    "Keep the upper rows of images and generate the others."
     if not 0 <= keep <= 1: raise ValueError(f"keep={keep} must be from 0 to 1")
     values,positions = images[0].numel(),model.stem.grid[0]
     if values != positions:
@@ -121,12 +121,12 @@ def _drawable(image, levels):
 
 @checked
 def plot_completions(
-    images:Tensor,    # The images as they were, `(b, h, w, c)`, or `(b, h, w)`
+    images:Tensor,    # The original images, `(b, h, w, c)`, or `(b, h, w)`
     completed:list,   # One or more tensors of the same shape, from complete_images
     keep:float,       # Share of the rows that was kept
     levels:int=256,   # How many values a sub-pixel can have
 )->Figure:            # A column for each image
-    "Images with their lower part hidden, completed, and as they were."
+    "Images with their lower part hidden, completed, and the originals."
     edge = round(keep*images.shape[1]) - 0.5
     rows = [('kept', images), *(('completed', made) for made in completed), ('original', images)]
     figure,axes = plt.subplots(len(rows), len(images), squeeze=False, layout='constrained',
@@ -138,7 +138,7 @@ def plot_completions(
             if label == 'kept': ax.axhspan(edge, images.shape[1]-0.5, color='lightsteelblue')
             if label == 'completed': ax.axhline(edge, color='tab:red', linewidth=1)
         line[0].set_ylabel(label, fontsize=8)
-    plt.close(figure)  # the figure is shown where it is returned to, and nowhere else
+    plt.close(figure)  # shown only where it is returned
     return figure
 
 # %% ../../nbs/run/05_generation.ipynb #1454b10f
@@ -152,7 +152,7 @@ def print_continuation(
 ):
     "Print a text and how the model continues it, byte by byte; options as in `generate`."
     start = prompt.encode()
-    if not start: raise ValueError("prompt='' is empty: give the first character at least")
+    if not start: raise ValueError("prompt='' is empty: give at least one character")
     vocab_size = model.stem.words.num_embeddings
     if max(start) >= vocab_size:
         raise ValueError(f"prompt={prompt!r} holds the byte {max(start)}, but the model knows 0 to "
@@ -168,13 +168,13 @@ def print_continuation(
 @delegates(generate)
 @checked
 def complete_run(
-    run:str,         # Folder of a run, where the picture goes
+    run:str,         # Folder of a run, where the picture is saved
     model:nn.Module, # Its network
     config:dict,     # Its configuration
     *,
     images:int=8,    # How many held-out images to complete
     keep:float=0.5,  # Share of their rows that is given, from the top
-    path:str=None,   # Folder with the data; `None`: where the run had them
+    path:str=None,   # Folder with the data; `None`: that of the run
     **kwargs
 )->Path:             # File of the picture
     "Complete held-out images of a run's data."

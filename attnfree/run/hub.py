@@ -22,7 +22,7 @@ def save_for_hub(
     *,
     best:bool=False, # Take the weights of the best epoch, not of the last
 )->Path:             # The folder
-    "Write a run as timm reads it; raises `ValueError` for other runs and for a folder in use."
+    "Write a run in timm's format; raises `ValueError` for other runs and for a folder in use."
     model,config = load(run, 'best' if best else 'model')
     classes,folder = config['data'].get('classes'),user_path(folder, 'folder')
     if task_named(config['task']).inputs != 'images' or not classes:

@@ -43,15 +43,15 @@ def _given(fields, model, epochs):
     return given
 
 def _begun_settings(run, recipe, given):
-    "Settings and source of a run that goes on; raises `ValueError` where others are asked for."
+    "Settings and source of a resumed run; raises `ValueError` if others are requested."
     config = read_config(run)
     check_imports(config)
     if run_folder(run).parent == WEIGHTS:
-        raise ValueError(f"out={str(run)!r} is a published network and no run to go on with: begin "
-                         f"a new one with --start {run}")
+        raise ValueError(f"out={str(run)!r} is a published network, not a run to resume: start a "
+                         f"new one with --start {run}")
     if not isinstance(config.get('training'), dict) or not isinstance(config.get('source'), dict):
         raise ValueError(f"out={str(run)!r} was not written by attnfree_train: its configuration "
-                         "has no training and source to go on with")
+                         "has no training and source to resume from")
     kept = settings_of(config['training'])
     requested = settings_of(recipe, **given) if recipe else kept | given
     for name,value in kept.items():
@@ -63,7 +63,7 @@ def _begun_settings(run, recipe, given):
 
 # %% ../../nbs/run/00_plan.ipynb #943c8f84
 def _with_data(recipe, data, task, given):
-    "`given`, and what data and task mean beside a recipe that is named."
+    "`given`, completed by data set and task, for a recipe that is named."
     fields = recipe_fields(recipe)
     named = given.get('data', fields.get('data'))
     if data is not None and data != named:
@@ -74,7 +74,7 @@ def _with_data(recipe, data, task, given):
     return given if task is None else dict(task=task) | given
 
 def _with_network(start, given):
-    "`given`, and the network of the run that a training begins with."
+    "`given`, completed by the network of the run that a training starts from."
     config = read_config(start)
     check_imports(config)
     network = dict(model=config['model']['name'], mixer=config['model'].get('mixer'))
@@ -99,13 +99,13 @@ def requested_settings(
     *,
     recipe:str|dict=None,  # Name of a recipe, a TOML file, or fields; `None`: that of the data set
     data:str=None,         # Data set; `None`: the recipe's, or digits
-    task:str=None,         # Where a data set has several
+    task:str=None,         # Task, where a data set has several
     model:str=None,        # Name of the network
     epochs:int=None,       # Passes over the training examples
-    start:str=None,        # Run folder, or published name, of a network to begin with
-    run:str|Path=None,     # Run folder to go on with; `None`: a new run
+    start:str=None,        # Run folder, or published name, of a network to start from
+    run:str|Path=None,     # Run folder to resume; `None`: a new run
 )->tuple[dict,dict]:       # Every field of the recipe, and the `source` of the data
-    "Complete what is asked of a training; raises `ValueError` for what contradicts."
+    "Complete the settings of a training; raises `ValueError` for contradictions."
     given = _given(fields, model, epochs)
     if run is None: return _new_settings(recipe, data, task, given, start),dict(start=start)
     named = dict(data=data, task=task)
@@ -116,14 +116,14 @@ def requested_settings(
 @checked
 @dataclass(frozen=True)
 class Plan:
-    "All that a training is going to be."
+    "Everything that defines a training run."
     settings:dict      # Every field of the recipe
     dls:DataLoaders    # The data, for the task `dls.task`
-    data:dict          # What the run keeps of them
+    data:dict          # What the run stores about the data
     arguments:dict     # Of the network, for the task's `build`
     run:Path|None      # Folder of the run; `None`: the next free number under `runs/`
-    source:dict        # By what the data are found again: `data`, `path`, `start`, `imports`
-    resume:bool=False  # Go on from the checkpoint in the folder
+    source:dict        # Where data and weights come from: `data`, `path`, `start`, `imports`
+    resume:bool=False  # Resume from the checkpoint in the folder
     every:int=0        # Save every n steps too; 0: only after each epoch
     log:str=None       # 'tensorboard', 'wandb' or both
     refused:tuple=()   # Settings that this network does not take
@@ -141,17 +141,17 @@ def make_plan(
     settings:dict,     # Every field of the recipe
     dls:DataLoaders,   # The data, for the task `dls.task`
     run:Path=None,     # Folder of the run; `None`: the next free number under `runs/`
-    source:dict={},    # By what the data are found again
+    source:dict={},    # Where data and weights come from
     *,
-    resume:bool=False, # Go on from the checkpoint in the folder
+    resume:bool=False, # Resume from the checkpoint in the folder
     every:int=0,       # Save every n steps too; 0: only after each epoch
     log:str=None,      # 'tensorboard', 'wandb' or both
 )->Plan:               # For check_plan
-    "The plan of a training on given data; raises `ValueError` for what does not fit them."
+    "Plan a training on given data; raises `ValueError` for settings that do not fit them."
     task = task_of(dls)
     settings = settings | dict(task=task.name)
     with error_context(f'task={task.name!r}'): task.check(settings)
-    recipe_schedule(dls, settings) # a warm-up longer than the run stops here
+    recipe_schedule(dls, settings) # raises for a warm-up longer than the run
     for name in log.split(',') if log else ():
         if name not in ('tensorboard', 'wandb'):
             raise ValueError(f"log={log!r} must be tensorboard or wandb, or both with a comma")
@@ -166,11 +166,11 @@ def make_plan(
 
 # %% ../../nbs/run/00_plan.ipynb #f2fda991
 def _absolute(path):
-    "A path from the root."
+    "An absolute path."
     return str(user_path(path).resolve()) if path else None
 
 def _create_dls(settings, task, path, workers, skip_bad, tokenizer):
-    "The data of a training, as its settings ask for them."
+    "The data of a training, by its settings."
     name = settings['data']
     with error_context(f'task={task.name!r}: no example can be made of data={name!r}'):
         dls = create_dls(name, task, path, bs=settings['bs']//settings['accumulate'],
@@ -184,22 +184,22 @@ def _create_dls(settings, task, path, workers, skip_bad, tokenizer):
 @checked
 def plan_training(
     settings:dict,       # Every field, from requested_settings or a recipe
-    source:dict={},      # `path`, where the data are; `start`, a run to begin with; `imports`
-    run:str|Path=None,   # Folder of a run to go on with; `None`: a new run
+    source:dict={},      # `path` of the data; `start`, a run to start from; `imports`
+    run:str|Path=None,   # Folder of a run to resume; `None`: a new run
     *,
     workers:int=0,       # Processes that load data
     every:int=0,         # Save every n steps too; 0: only after each epoch
     skip_bad:bool=False, # Skip examples that cannot be read
     log:str=None,        # 'tensorboard', 'wandb' or both
-    tokenizer:str=None,  # Of texts, as for create_dls; `None`: that of `run` or `start`, else bytes
+    tokenizer:str=None,  # For texts, as in create_dls; `None`: that of `run` or `start`, else bytes
 )->Plan:                 # For check_plan
-    "Read the data and settle a training; raises `ValueError` for what does not fit."
+    "Read the data and plan a training; raises `ValueError` for settings that do not fit."
     name,path,start = settings['data'],source.get('path'),source.get('start')
     task = data_set_for(name, settings['task'])[1]
     if start is not None and run is None:
         if tokenizer is not None:
             raise ValueError(f"--tokenizer {tokenizer} and --start {start} contradict each other: "
-                             "a run takes over the tokenizer of the one it begins with")
+                             "a run uses the tokenizer of the one it starts from")
         task.check_start(start, read_config(start))
     task.check_network(settings)
     begun = [run_folder(folder) for folder in (run, start) if folder is not None]
@@ -214,7 +214,7 @@ def plan_training(
                      every=every, log=log)
     if resume and json.loads(json.dumps(plan.arguments)) != read_config(run)['model']:
         raise ValueError(f"the network of {run} was built as {read_config(run)['model']}, and its "
-                         f"task and data now ask for {plan.arguments}: take those that it was "
+                         f"task and data now ask for {plan.arguments}: use those that it was "
                          "trained with")
     return plan
 
@@ -230,10 +230,10 @@ def _two_examples(plan):
 def _shapes(parts): return ', '.join(str(tuple(part.shape)) for part in parts if part is not None)
 
 def _try_loss(plan, scores, targets, shapes):
-    "The loss of two examples; raises `ValueError` for one that cannot be trained by."
+    "The loss of two examples; raises `ValueError` for one that cannot train a network."
     task = f'task={plan.task.name!r}'
     with error_context(f'{task}: its loss cannot take {shapes}'), warnings.catch_warnings():
-        warnings.simplefilter('error', UserWarning) # PyTorch's word for a broadcast
+        warnings.simplefilter('error', UserWarning) # PyTorch's warning of a broadcast
         loss = plan.task.loss(plan.settings | dict(smoothing=0))(scores, *targets)
     shape = getattr(loss, 'shape', None)
     if shape != ():
@@ -241,15 +241,15 @@ def _try_loss(plan, scores, targets, shapes):
         raise ValueError(f"{task}: its loss must be a tensor with a single number, and is {what} "
                          f"for {shapes}: take the mean")
     if not loss.isfinite():
-        raise ValueError(f"{task}: its loss is {loss.item()} for two examples: look at the targets "
-                         "and at the statistics of the data")
+        raise ValueError(f"{task}: its loss is {loss.item()} for two examples: check the targets "
+                         "and the statistics of the data")
     if not loss.requires_grad:
-        raise ValueError(f"{task}: its loss has no gradient: compute it from the scores, by "
+        raise ValueError(f"{task}: its loss has no gradient: compute it from the scores, with "
                          "PyTorch's functions")
     return loss.detach()
 
 def _try(plan, net):
-    "Raise `ValueError` if loss or metrics of a task cannot be taken of two held-out examples."
+    "Raise `ValueError` if loss or metrics fail on two held-out examples."
     task,name = plan.task,plan.arguments['name']
     with no_random(), evaluating(net):
         inputs,targets = _two_examples(plan)
@@ -278,7 +278,7 @@ def check_plan(
         old,config = load(start)
         task.check_start(start, config)
         task.begin_from(net, run_folder(start), old, plan.dls)
-    with error_context(f"model={plan.arguments['name']!r} is no network for task={task.name!r}"):
+    with error_context(f"model={plan.arguments['name']!r} is not a network for task={task.name!r}"):
         task.check_model(net, plan.dls)
         parameter_groups(net)
         for penalty in PENALTIES:

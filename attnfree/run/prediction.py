@@ -24,10 +24,10 @@ from ..tasks import task_named
 def score_influence(
     model:nn.Module, # A network; where its `stem` has a `grid`, patch by patch, else pixel by pixel
     x:Tensor,        # One image, prepared as for the network, `(1, c, height, width)`
-    class_index:int, # Of the class whose score it is
+    class_index:int, # Index of the class
 )->Tensor:           # The sum of `|d score / d pixel|` over the pixels of each patch, `(h, w)`
     "How much the score of one class depends on each patch of an image."
-    if len(x) != 1: raise ValueError(f"x holds {len(x)} images, and the map is of one: pass x[:1]")
+    if len(x) != 1: raise ValueError(f"x holds {len(x)} images, but the map is for one: pass x[:1]")
     if not 0 <= class_index < model.num_classes:
         raise ValueError(f"class_index={class_index} is not one of 0 to {model.num_classes-1}")
     with evaluating(model), torch.enable_grad():
@@ -39,7 +39,7 @@ def score_influence(
 
 # %% ../../nbs/run/03_prediction.ipynb #9702e85c
 def _seen(image, config):
-    "Left, right, lower and upper edge of what the network saw; pixel 0 reaches from -0.5 to 0.5."
+    "Left, right, lower and upper edge of what the network saw; pixel 0 extends from -0.5 to 0.5."
     width,height = image.size
     if config and isinstance(config['data']['img_size'], int):
         width = height = min(image.size)*config['data'].get('crop_pct', 1.)
@@ -47,7 +47,7 @@ def _seen(image, config):
     return left,left + width,upper + height,upper
 
 def _draw_image(ax, image, edges, title):
-    "An image, and a frame around what the network saw of it."
+    "Draw an image, and a frame around the part that the network saw."
     left,right,lower,upper = edges
     ax.imshow(image, interpolation='nearest' if max(image.size) < 100 else None)
     ax.plot([left, right, right, left, left], [upper, upper, lower, lower, upper], c='tab:red',
@@ -72,11 +72,11 @@ def plot_prediction(
     image,                  # A file, an array or a PIL image
     influence:Tensor,       # From score_influence, `(h, w)`
     scores:dict[str,float], # Class names and their probabilities, the most probable first
-    config:dict=None,       # Of the run, for what the network saw of the image; `None`: all of it
+    config:dict=None,       # Of the run, for the part that the network saw; `None`: all of it
     *,
-    name:str=None,          # The class whose score the map is about; `None`: the most probable
-    top:int=5,              # How many classes are shown
-    unit:str='probability', # What their values are
+    name:str=None,          # The class whose score the map explains; `None`: the most probable
+    top:int=5,              # Number of classes to show
+    unit:str='probability', # Unit of the scores
 ):                          # The matplotlib figure
     "An image, the influence of its patches on one class score, and the most probable classes."
     name,image = next(iter(scores)) if name is None else name,open_image(image)
@@ -98,7 +98,7 @@ def plot_prediction(
 
 # %% ../../nbs/run/03_prediction.ipynb #ce0d654d
 def _picture_files(images, out):
-    "Where the picture of each image goes."
+    "The file for the picture of each image."
     out = user_path(out, 'out')
     if out.suffix.lower() in ('.png', '.jpg', '.jpeg', '.pdf', '.svg'):
         if len(images) > 1:
@@ -117,7 +117,7 @@ def _picture_files(images, out):
     return files
 
 def _check_images(images):
-    "Raise `FileNotFoundError` for what is no file."
+    "Raise `FileNotFoundError` for anything that is not a file."
     for image in images:
         if not Path(image).is_file():
             what = 'a folder' if Path(image).is_dir() else 'not there'
@@ -129,15 +129,15 @@ def _load_for_images(run, best):
     task = task_named(config['task'])
     if task.inputs != 'images':
         instead = 'name a run on images'
-        if task.generates: instead = 'attnfree_generate goes on with sequences'
+        if task.generates: instead = 'attnfree_generate continues sequences'
         raise ValueError(f"run={run!r} was trained on {task.inputs}, and this command is for "
                          f"images: {instead}")
     return model.to(default_device()),config,task
 
 def _predict(image, file, model, config, task, top):
-    "Draw what one prediction rests on; returns what a terminal shows."
+    "Draw what one prediction is based on; returns text for a terminal."
     x = image_tensor(image, config['data']).to(default_device())
-    with torch.no_grad(), error_context(f'task={task.name!r}: it has no answer to {image!r}'):
+    with torch.no_grad(), error_context(f'task={task.name!r}: it has no prediction for {image!r}'):
         predictions = task.predictions(model(x)[0], config['data'])
         if not predictions: raise ValueError('predictions() returns nothing')
     found = score_influence(model, x, predictions[0].score)
@@ -156,11 +156,11 @@ def predict_images(
     run:str,          # Folder of a run, or name of a published network
     images:list[str], # Image files
     *,
-    top:int=5,        # How many classes are named
+    top:int=5,        # Number of classes to list
     out:str=None,     # Folder for the pictures, or a file for one; `None`: in the run's folder
     best:bool=False,  # Take the weights of the best epoch, not of the last
-):                    # Yields what a terminal shows of each image, once its picture is drawn
-    "Predict the classes of images; raises `ValueError` for what is no image, or no run on images."
+):                    # Yields text for a terminal for each image, once its picture is drawn
+    "Predict the classes of images; raises `ValueError` for other files and for other runs."
     _check_images(images)
     model,config,task = _load_for_images(run, best)
     files = _picture_files(images, results_folder(run)/'predictions' if out is None else out)

@@ -29,15 +29,15 @@ from ..tasks import task_named
 
 # %% ../../nbs/run/06_sweep.ipynb #48da9723
 def _without_seed(settings):
-    "The settings that a row names, as a text; its seed has a column."
+    "The settings of a row as text, without the seed, which has a column."
     return settings_text({name: value for name,value in settings.items() if name != 'seed'})
 
 @checked
 def sweep_row(
     run:str|Path, # Folder of a finished run
     case:str,     # Settings that it does not share with other runs
-)->dict:          # case, seed, sizes, the last metrics, the chief one's `curve`, how it came about
-    "What a table says of a run; sequences also have `train_bits_per_...` of the last batches."
+)->dict:          # case, seed, sizes, last metrics, `curve` of the monitored one, settings, machine
+    "The table row of a run; sequences also have `train_bits_per_...` of the last batches."
     config,file = read_config(run),user_path(run, 'run')/'metrics.csv'
     if not file.exists():
         raise FileNotFoundError(f"run={str(run)!r} holds no metrics.csv: it has not finished an "
@@ -68,7 +68,7 @@ def aggregate_seeds(
     "Mean, lowest and highest value of `metric` over the seeds of each case."
     if metric not in table:
         names = [name for name in table if name not in ('case', 'seed')]
-        raise ValueError(f"metric={metric!r} is no column of the table: take one of "
+        raise ValueError(f"metric={metric!r} is not a column of the table: take one of "
                          f"{', '.join(names)}")
     found = table.groupby('case', sort=False)[metric]
     return pd.DataFrame(dict(mean=found.mean(), lowest=found.min(), highest=found.max(),
@@ -76,7 +76,7 @@ def aggregate_seeds(
 
 # %% ../../nbs/run/06_sweep.ipynb #cb607c90
 def _numbers(cases):
-    "Name and values of the cases' first setting; `None` if these are no different numbers above 0."
+    "Name and values of the cases' first setting; `None` unless these are distinct numbers above 0."
     names,numbers = set(),{}
     for case in cases:
         name,_,value = case.split()[0].rpartition('=')
@@ -90,7 +90,7 @@ def _numbers(cases):
 DOTS = dict(c='tab:blue', alpha=0.4, ms=5, label='one seed')
 
 def _draw_curve(ax, table, means, metric, name, numbers):
-    "Runs over the numbers of their cases, and a line through the means."
+    "Draw runs by the numbers of their cases, and a line through the means."
     means = means.rename(index=numbers).sort_index()
     ax.plot(table.case.map(numbers), table[metric], 'o', **DOTS)
     ax.plot(means.index, means['mean'], '.-', c='tab:blue', label='mean')
@@ -100,7 +100,7 @@ def _draw_curve(ax, table, means, metric, name, numbers):
     ax.set(xlabel=name.rpartition('=')[2], ylabel=metric.replace('_', ' '))
 
 def _draw_rows(ax, table, means, metric):
-    "A row for each case, with a dash at the mean."
+    "Draw a row for each case, with a dash at the mean."
     rows = {case: i for i,case in enumerate(means.index)}
     ax.plot(table[metric], table.case.map(rows), 'o', **DOTS)
     ax.plot(means['mean'], range(len(means)), '|', c='tab:blue', ms=16, mew=2, label='mean')
@@ -130,16 +130,16 @@ class SweepRun(NamedTuple):
     "One run of a sweep."
     case:str          # Settings that it does not share, as they were given
     settings:dict     # Every field of the recipe
-    rows:Path         # The csv that gets its row
-    version:str=None  # Of the package, for rows that shall be comparable; `None`: any
-    weights:Path=None # Folder that keeps its weights, half as precise; `None`: none does
+    rows:Path         # The csv for its row
+    version:str=None  # Of the package, to keep rows comparable; `None`: any
+    weights:Path=None # Folder for its weights in float16; `None`: none
     imports:tuple=()  # Files that register what it needs
 
     @property
     def seed(self): return self.settings['seed']
 
 def _check_seeds(seeds):
-    "Raise `ValueError` for seeds that are none, or not different."
+    "Raise `ValueError` for seeds that are invalid or repeated."
     whole = isinstance(seeds, list) and seeds and all(type(seed) is int for seed in seeds)
     if not whole:
         raise ValueError(f"seeds={seeds!r} must be a list of whole numbers, such as [42, 43, 44]")
@@ -147,17 +147,17 @@ def _check_seeds(seeds):
 
 @checked
 def plan_sweep(
-    cases:list[str],   # Each a setting, `field=value`, or several with blanks between them
+    cases:list[str],   # Each a setting, `field=value`, or several separated by blanks
     seeds:list[int],   # Each case is trained with each of them
     shared:list[str],  # Settings of all runs
     recipe:str,        # Name of the recipe that they change
     rows:str|Path,     # The csv for their rows
     *,
-    version:str=None,  # Of the package, for rows that shall be comparable; `None`: any
+    version:str=None,  # Of the package, to keep rows comparable; `None`: any
     weights:Path=None, # Folder for the weights of the first seed; `None`: in their runs only
     imports:list=(),   # Files that register what the runs need
-)->dict[str,SweepRun]: # By the names of the run folders
-    "Complete and check the settings of all runs; raises `ValueError` for what does not fit."
+)->dict[str,SweepRun]: # By name of the run folder
+    "Complete and check the settings of all runs; raises `ValueError` for invalid ones."
     plan,first = {},{}
     _check_seeds(seeds)
     imports = import_all(imports)
@@ -179,17 +179,17 @@ def plan_sweep(
 
 # %% ../../nbs/run/06_sweep.ipynb #5772903a
 class Sweep(NamedTuple):
-    "What a file of runs says."
-    plan:dict   # Names of runs: SweepRun, in the order of their use
-    others:dict # Groups that are for other versions of the package: the version of each
+    "The runs of a file."
+    plan:dict   # SweepRun by name of the run, in the order of training
+    others:dict # Groups for other versions of the package: the version of each
 
 _GROUP = dict(recipe=str, cases=list, seeds=list, set=list, version=str, commit=str,
               weights=bool, imports=list)
 
 def _read_group(name, group):
-    "Raise `ValueError` for a group that has other fields than a group has, or too few."
+    "Raise `ValueError` for a group with unknown or missing fields."
     if not isinstance(group, dict):
-        raise ValueError(f"{name}={group!r} is no group, such as [digits]")
+        raise ValueError(f"{name}={group!r} is not a group, such as [digits]")
     for field,value in group.items():
         if field not in _GROUP:
             raise ValueError(f"[{name}] has an unknown field {field!r}; there are "
@@ -200,7 +200,7 @@ def _read_group(name, group):
         raise ValueError(f"[{name}] lacks {' and '.join(missing)}")
 
 def _combined(cases):
-    "All combinations, where these are lists of cases."
+    "All combinations if these are lists of cases."
     if not all(isinstance(case, list) for case in cases): return [str(case) for case in cases]
     return [' '.join(parts) for parts in product(*cases)]
 
@@ -222,8 +222,8 @@ def _plan_group(name, group, folder):
 def read_sweep(
     file:str|Path,         # A TOML file of groups
     groups:list[str]=None, # Names of those to read; `None`: all
-)->Sweep:                  # Its runs, one seed of everything before the second of anything
-    "Read a file of runs; raises `ValueError` for what cannot be trained."
+)->Sweep:                  # Its runs, the first seed of every case before any second seed
+    "Read a file of runs; raises `ValueError` for runs that cannot be trained."
     file = user_path(file, 'file')
     try: content = tomllib.loads(file.read_text())
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -248,8 +248,8 @@ def read_sweep(
 @checked
 def read_rows(
     file:str|Path,  # A table of rows
-)->pd.DataFrame:    # The rows; none where there is no such file
-    "The rows of a sweep, texts and seeds as they were written."
+)->pd.DataFrame:    # The rows; none if there is no such file
+    "The rows of a sweep, as they were written."
     file = Path(file)
     if not file.exists(): return pd.DataFrame(dict(case=[], seed=[]))
     table = pd.read_csv(file)
@@ -259,7 +259,7 @@ def read_rows(
     return table
 
 def _difference(row, run):
-    "In what the row of a run is one of another run, in words; `None` if it is not."
+    "How a row differs from the settings of its run, in words; `None` if it does not."
     have,want = (dict(part.split('=', 1) for part in text.split())
                  for text in (row.settings, _without_seed(run.settings)))
     for name in sorted({*have} | {*want}):
@@ -273,8 +273,8 @@ def _difference(row, run):
 @checked
 def trained_runs(
     plan:dict[str,SweepRun], # From plan_sweep or read_sweep
-)->set[str]:                 # Names of the runs whose rows are there
-    "What is done; raises `ValueError` for a row that does not belong into its table."
+)->set[str]:                 # Names of the runs that have rows
+    "The finished runs; raises `ValueError` for a row that does not belong in its table."
     rows,done = {},set()
     for file in {run.rows for run in plan.values()}:
         for row in read_rows(file).itertuples():
@@ -292,10 +292,10 @@ def trained_runs(
 @checked
 def keep_row(
     plan:dict[str,SweepRun], # From plan_sweep or read_sweep
-    name:str,                # Of a run that has finished
-    folder:str|Path,         # Where it lies
+    name:str,                # Name of a finished run
+    folder:str|Path,         # Its folder
 )->pd.DataFrame:             # The table with its row, in the order of the plan
-    "Add the row of a run to its table, and keep its weights where that was asked for."
+    "Add the row of a run to its table, and keep its weights if requested."
     run = plan[name]
     table,row = read_rows(run.rows),pd.DataFrame([sweep_row(folder, run.case)])
     table = pd.concat([table, row], ignore_index=True) if len(table) else row
@@ -313,7 +313,7 @@ def keep_weights(
     run:str|Path,    # Folder of a finished run
     folder:str|Path, # Where its configuration and weights go, as float16
 )->None:
-    "A copy of a run that `load` reads, half the size."
+    "Save a copy of a run that `load` reads, at half the size."
     run,folder = Path(run),Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: value.half() if value.is_floating_point() else value
@@ -321,6 +321,6 @@ def keep_weights(
     config = read_config(run)
     source = config['source']
     source['imports'] = [Path(file).name for file in source.get('imports') or []]
-    source['path'] = None # no path of this machine
+    source['path'] = None # without paths of this machine
     save_run(folder, config)
     save_tensors(folder/'model.safetensors', weights)

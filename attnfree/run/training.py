@@ -38,7 +38,7 @@ def draw_run(
     model:nn.Module, # The trained network
     dls:DataLoaders, # Its data
 )->list[str]:        # Names of the files
-    "Draw curves, and what else its task shows of a trained network, into its run folder."
+    "Draw curves, and the task's figures of a trained network, into its run folder."
     task,run = task_of(dls),Path(run)
     curves = plot_curves(pd.read_csv(run/'metrics.csv'), task.monitor(task.metrics(dls)))
     pictures = dict(curves=curves) | task.pictures(model, dls)
@@ -63,7 +63,7 @@ def _watchers(log, run):
     return callbacks
 
 def _config(plan):
-    "What the run folder says of a training."
+    "The configuration that a run folder stores."
     versions = dict(attnfree=attnfree.__version__)
     versions |= {name: version(name) for name in ('torch', 'fastai', 'timm')}
     return dict(task=plan.task.name, model=plan.arguments, data=plan.data, training=plan.settings,
@@ -71,7 +71,7 @@ def _config(plan):
                 versions=versions)
 
 def _trained(plan, net):
-    "The network at the end of a training, which is written while it goes on."
+    "Train a network, writing its run folder on the way; returns it with its last weights."
     settings,run,dls,rank = plan.settings,plan.run,plan.dls,rank_and_world()[0]
     set_seed(settings['seed'] + rank, reproducible=True)
     again = plan.has_checkpoint
@@ -83,18 +83,18 @@ def _trained(plan, net):
         save_run(run, _config(plan))
     if not again or keep.found['position'][0] < recipe_schedule(dls, settings)[0]:
         return evaluated_model(fit_recipe(learn, settings))
-    state = keep.found # only the rest is left
+    state = keep.found # all epochs are done
     ema = state['callbacks'].get('ema', dict(weights=state['model']))
     net.load_state_dict(ema['weights'])
     return net
 
 def _try_drawing(run, net, dls):
-    "Draw a run; a picture that fails is said, for the weights are there and it is not worth them."
+    "Draw a run; a picture that fails is only reported, since the weights are already trained."
     try: draw_run(run, net, dls)
-    except OSError: raise # a full disk is no matter of pictures
+    except OSError: raise # such as a full disk
     except Exception as error:
         print(f"The pictures could not be drawn: {type(error).__name__}: {first_line(error)} "
-              f"({line_of(error)}); attnfree_train --resume --out {run} tries them again")
+              f"({line_of(error)}); attnfree_train --resume --out {run} tries again")
 
 @contextmanager
 @checked
@@ -110,8 +110,8 @@ def only_training(
         who = holder.read_text() if holder.exists() else 'another process'
         raise ValueError(f"out={str(run)!r} is being trained by {who}: wait for it, stop it, or "
                          "name another folder") from None
-    except (OSError, NotImplementedError): pass # a file system without locks; what cannot be
-    try:                                        # written is said where it is needed
+    except (OSError, NotImplementedError): pass # a file system without locks; if files cannot
+    try:                                        # be written, later steps say so
         who = f'process {os.getpid()} on {socket.gethostname()}'
         with suppress(OSError): holder.write_text(who)
         yield
@@ -127,7 +127,7 @@ def run_plan(
     net:nn.Module|None, # From check_plan
     draw:bool=True,  # Draw what was learned, at the end
 )->pd.DataFrame:     # The metrics, a row for each epoch; `None` in all processes but the first
-    "Train, and fill the run folder; raises `ValueError` if another process is at it."
+    "Train, and fill the run folder; raises `ValueError` if another process trains there."
     run = plan.run
     if rank_and_world()[0] > 0:
         _trained(plan, net)
@@ -142,13 +142,13 @@ def run_plan(
 def train(
     recipe:str|dict,     # Name of a recipe, or its fields
     dls:DataLoaders,     # Data for `dls.task`, in batches of the recipe's `bs // accumulate`
-    run:str|Path,        # Folder of the run: empty, or one to go on with
+    run:str|Path,        # Folder of the run: empty, or one to resume
     *,
-    resume:bool=False,   # Go on from the checkpoint in the folder
+    resume:bool=False,   # Resume from the checkpoint in the folder
     every:int=0,         # Save every n steps too; 0: only after each epoch
     log:str=None,        # 'tensorboard', 'wandb' or both
-    source:dict=None,    # `data` and `path`, by which the data are found again
-    start:str|Path=None, # Run, or published network, with whose weights the network begins
+    source:dict=None,    # `data` and `path`, to find the data again
+    start:str|Path=None, # Run, or published network, whose weights the network starts from
 )->pd.DataFrame:         # The metrics, one row for each epoch
     "Train a model by a recipe and fill its run folder."
     source = (source or {}) | dict(start=None if start is None else str(start))
@@ -162,32 +162,32 @@ def _say(*text):
     if rank_and_world()[0] == 0: print(*text)
 
 def _shared(
-    value, # Anything small, of the first process
+    value, # Anything small, from the first process
 ):         # The same in all processes
-    "What the first process has."
+    "The value of the first process."
     if rank_and_world()[1] == 1: return value
     values = [value]
     dist.broadcast_object_list(values)
     return values[0]
 
 def _begin(plan, net, out):
-    "Say what is going to be trained, and give it a folder."
+    "Print what will be trained, and give it a folder."
     train,valid,settings,run = plan.dls.train,plan.dls.valid,plan.settings,plan.run
     if run is None: run = Path(_shared(str(new_run(out)) if rank_and_world()[0] == 0 else None))
     part = f" ({train.epoch_items:,} in an epoch)" if train.epoch_items < train.n else ''
     held_out = f" ({valid.epoch_items:,} evaluated)" if valid.epoch_items < valid.n else ''
-    epochs = settings['epochs'] or f"{settings['steps']} steps in whole"
+    epochs = settings['epochs'] or f"{settings['steps']} steps in all"
     useless = [*plan.refused] + ['pictures of its mixers']*(not hasattr(net, 'body'))
     if useless: _say(f"{settings['model']} goes without {', '.join(useless)}")
     if start := plan.source.get('start'):
-        head = dict(images=', but for a fresh head', texts=', but for a head of its own')
-        _say(f"{settings['model']} begins with the weights of {start}"
+        head = dict(images=', except for a new head', texts=', except for its own head')
+        _say(f"{settings['model']} starts from the weights of {start}"
              f"{head.get(plan.task.inputs, '')}")
     _say(f"{settings['model']} on {settings['data']}: {train.n:,} {plan.task.inputs} to train on"
          f"{part}, {valid.n:,} held out{held_out}, {epochs} epochs; the run is in {run}")
     return replace(plan, run=run)
 
-# columns of `metrics.csv` that say how a run went, not what came out
+# columns of `metrics.csv` that are not results: time, speed, learning rate
 NO_RESULTS = 'epoch', 'lr', 'seconds', 'processor_seconds', 'images/s', 'waiting'
 
 def _shown(name, value):
@@ -197,7 +197,7 @@ def _shown(name, value):
     return f'{value:.2f}' if value >= 1 else f'{value:.4g}'
 
 def _summary(plan, metrics):
-    "A head and a line: network, data, epochs, and the metrics of the last epoch."
+    "A header and a line: network, data, epochs, and the metrics of the last epoch."
     last = metrics.iloc[-1]
     others = NO_RESULTS + ('train_loss', 'valid_loss', 'top5_accuracy')
     names = [name for name in metrics if name not in others]
@@ -210,7 +210,7 @@ def _summary(plan, metrics):
             f"\n{model:{first}}{data:{second}}{len(metrics):>7}{last.valid_loss:>12.4f}{row}")
 
 def _report(plan, metrics):
-    "Say what came out of a training."
+    "Print the results of a training."
     _say(f"\n{_summary(plan, metrics)}")
     if bad := int(plan.dls.train.bad.sum() + plan.dls.valid.bad.sum()):
         _say(f"{bad} examples could not be read and were skipped")
@@ -225,7 +225,7 @@ def run_and_report(
     out:str|Path=None, # Folder for a new run; `None`: the next free number under `runs/`
     draw:bool=True,    # Draw what was learned, at the end
 ):
-    "Check a plan, train by it, and print what is going on."
+    "Check a plan, train, and print the progress."
     net = check_plan(plan)
     plan = _begin(plan, net, out)
     metrics = run_plan(plan, net, draw)
@@ -235,7 +235,7 @@ def run_and_report(
 def report_loader(
     plan:Plan, # From plan_training
 ):
-    "Print how fast the training data are loaded where nothing is trained."
+    "Print how fast the training data load, without training."
     speed = loader_speed(plan.dls.train)
     _say(f"The loader alone delivers {speed['images per second']:,.0f} examples per second to this "
          f"process, {speed['per worker']:,.0f} from each worker; the images/s of metrics.csv are "
@@ -243,7 +243,7 @@ def report_loader(
 
 # %% ../../nbs/run/01_training.ipynb #9eb98d32
 def _resume_command(folder, imports, skip_bad, **options):
-    "The command that goes on with a run."
+    "The command that resumes a run."
     words = ['attnfree_train --resume --out', shlex.quote(str(folder))]
     words += [f'--{name} {value}' for name,value in options.items() if value]
     words += ['--skip_bad']*skip_bad
@@ -256,11 +256,11 @@ def exit_messages(
     *,
     workers:int=0,          # Processes that load data
     every:int=0,            # Steps between checkpoints
-    log:str=None,           # Services that watch
+    log:str=None,           # Services that log the run
     skip_bad:bool=False,    # Whether examples that cannot be read are skipped
     imports:list[str]=None, # Files that were imported
 ):
-    "Where a training is stopped from outside, end the process and say how the command goes on."
+    "When a training is stopped from outside, end the process and say how to resume it."
     try: yield
     except TrainingStopped as stop:
         command = _resume_command(stop.folder, imports, skip_bad, workers=workers, every=every,

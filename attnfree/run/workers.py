@@ -20,14 +20,14 @@ from .sweep import keep_row,read_rows,SweepRun,trained_runs
 
 # %% ../../nbs/run/07_workers.ipynb #abf74b60
 def _remove_cut_off(run):
-    "Remove what a start that was cut off has left, if a folder holds nothing else."
+    "Remove what an interrupted start has left, if a folder holds nothing else."
     left = [*run.glob('.*.part'), *run.glob('tokenizer.json')]
     left += [run/name for name in LOCK_FILES if (run/name).exists()]
     if left and {*left} == {*run.iterdir()}:
         for file in left: file.unlink()
 
 def _check_folder(run, settings, path):
-    "Raise `ValueError` if what lies in the folder of a run has other settings or data."
+    "Raise `ValueError` if the run in a folder has other settings or data."
     if not (run/'config.json').exists(): return _remove_cut_off(run)
     config = read_config(run)
     have = full_settings(config['training']) | dict(path=config['source'].get('path'))
@@ -39,7 +39,7 @@ def _check_folder(run, settings, path):
 
 def _is_begun(run): return (run/'config.json').exists()
 def _is_finished(run):
-    "Whether a run came to its end."
+    "Whether a run has finished."
     return all((run/name).exists() for name in ('model.safetensors', 'metrics.csv'))
 
 def _lock(out, name):
@@ -54,7 +54,7 @@ def _is_held(lock):
     except Timeout: return True
 
 def _train_one(train, out, name, run, options):
-    "Train a run, or go on with it; returns why it failed, or `None`."
+    "Train or resume a run; returns why it failed, or `None`."
     folder,threads = out/name,torch.get_num_threads()
     how = dict(resume=True) if _is_begun(folder) else dict(recipe=run.settings)
     try:
@@ -74,10 +74,10 @@ def _end_with_parent():
     if sys.platform == 'linux': ctypes.CDLL(None).prctl(1, signal.SIGTERM) # PR_SET_PDEATHSIG
 
 def _work(pipe, plan, out, train, options, threads):
-    "In a process of its own: train the runs whose names come through `pipe`."
+    "In a worker process: train the runs whose names arrive through `pipe`."
     _end_with_parent()
     torch.set_num_threads(threads)
-    with contextlib.suppress(EOFError, BrokenPipeError): # the sweep is gone
+    with contextlib.suppress(EOFError, BrokenPipeError): # the sweep has ended
         while (name := pipe.recv()) is not None:
             printed = out/f'{name}.txt'
             printed.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def _work(pipe, plan, out, train, options, threads):
             pipe.send(reason)
 
 def _start(*arguments):
-    "A worker: its process, and the pipe to it."
+    "Start a worker; returns its process and the pipe to it."
     context = multiprocessing.get_context('spawn')
     ours,theirs = context.Pipe()
     worker = context.Process(target=_work, args=(theirs, *arguments))
@@ -96,7 +96,7 @@ def _start(*arguments):
     return worker,ours
 
 def _stop(workers):
-    "End workers: a run that is going on is saved."
+    "Stop workers; a run in progress is saved."
     for worker,pipe in workers:
         with contextlib.suppress(OSError): pipe.send(None)
         if worker.is_alive():
@@ -119,7 +119,7 @@ def _at_once(train, plan, names, out, options, processes, note):
             while idle and names:
                 worker,pipe = idle.pop()
                 busy[pipe] = worker,names.pop(0)
-                with contextlib.suppress(OSError): pipe.send(busy[pipe][1]) # else it has died
+                with contextlib.suppress(OSError): pipe.send(busy[pipe][1]) # unless it has died
             for pipe in wait([*busy]):
                 worker,name = busy.pop(pipe)
                 try: reason = pipe.recv()
@@ -133,11 +133,11 @@ def _at_once(train, plan, names, out, options, processes, note):
     finally: _stop([*idle, *((worker, pipe) for pipe,(worker,_) in busy.items())])
 
 # %% ../../nbs/run/07_workers.ipynb #96a869b5
-PROCESSES = '.processes.json' # In the folder of a sweep: who is at work
+PROCESSES = '.processes.json' # In the folder of a sweep: its processes
 
 @contextlib.contextmanager
 def _only_sweep(out):
-    "Within `with`: no other sweep works in this folder; raises `ValueError` if one does."
+    "Within `with`: no other sweep runs in this folder; raises `ValueError` if one does."
     lock = _lock(out, 'sweep')
     Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
     try: lock.acquire(timeout=0)
@@ -150,7 +150,7 @@ def _only_sweep(out):
     finally: lock.release()
 
 def _signal(out, number):
-    "Send a signal to those that work in a folder; returns how many there were."
+    "Send a signal to the processes of a sweep; returns their number."
     file,found = out/PROCESSES,0
     if not file.exists(): return 0
     for process in json.loads(file.read_text()):
@@ -161,10 +161,10 @@ def _signal(out, number):
 
 @checked
 def pause_sweep(
-    out:str|Path,    # Folder of a sweep that is at work
-    go_on:bool=False # Go on after a pause
-)->int:              # How many processes stand still, or go on
-    "Let a sweep stand still, or go on; raises `ValueError` if none is at work."
+    out:str|Path,    # Folder of a running sweep
+    go_on:bool=False # Resume after a pause
+)->int:              # Number of processes paused or resumed
+    "Pause or resume a sweep; raises `ValueError` if none is running."
     out = user_path(out, 'out')
     if not _is_held(_lock(out, 'sweep')):
         raise ValueError(f"out={str(out)!r}: no attnfree_sweep is at work there")
@@ -172,12 +172,12 @@ def pause_sweep(
 
 # %% ../../nbs/run/07_workers.ipynb #c8633f11
 def _progress(run, settings):
-    "The part of a run that is done, and the seconds of the processor that all of it takes."
+    "The share of a run that is done, and the processor seconds that all of it takes."
     file = run/'metrics.csv'
     if not file.exists(): return 0,None
     epochs = pd.read_csv(file)
     if settings['epochs']: share = min(1, len(epochs)/settings['epochs'])
-    else: share = 0 # a run of so many steps: its epochs are not known here
+    else: share = 0 # a run counted in steps: its epochs are not known here
     return share,epochs.processor_seconds.sum()/share if share else None
 
 def _is_running(out, name):
@@ -189,7 +189,7 @@ def sweep_status(
     plan:dict[str,SweepRun], # From read_sweep or plan_sweep
     out:str|Path,            # Folder with the runs
 )->pd.DataFrame:             # A row for each table: runs, done, running, begun, left, hours
-    "How far a sweep is; `hours` of one process are what is left, as far as can be said."
+    "The progress of a sweep; `hours` is an estimate for one process of what is left."
     out,done,status = user_path(out, 'out'),trained_runs(plan),{}
     tables = {file: read_rows(file) for file in {run.rows for run in plan.values()}}
     for name,run in plan.items():
@@ -210,7 +210,7 @@ def sweep_status(
     return pd.DataFrame(status.values(), index=[*status])
 
 def _say_status(plan, out, processes):
-    "One line on how far a sweep is."
+    "Print one line on the progress of a sweep."
     status = sweep_status(plan, out)
     hours = status.hours.sum(skipna=False)/processes
     to_go = '' if hours != hours else f', {hours:.1f} hours to go'
@@ -228,12 +228,12 @@ def share_of(
     if share is None: return plan
     number,_,machines = share.partition('/')
     whole = number.isdigit() and machines.isdigit() and 1 <= int(number) <= int(machines)
-    if not whole: raise ValueError(f"share={share!r} must be such as 1/3, the first of three")
+    if not whole: raise ValueError(f"share={share!r} must look like 1/3, the first of three")
     return {name: run for i,(name,run) in enumerate(plan.items())
             if i % int(machines) == int(number) - 1}
 
 def _left(plan, out, path):
-    "The runs to train, those that are begun first; finished ones whose rows are missing get them."
+    "The runs to train, those already begun first; adds missing rows of finished runs."
     done,left = trained_runs(plan),[]
     for name,run in plan.items():
         if name in done: continue
@@ -243,7 +243,7 @@ def _left(plan, out, path):
     return sorted(left, key=lambda name: not _is_begun(out/name))
 
 def _exit_on_sigterm():
-    "SIGTERM raises SystemExit, so that workers are ended in order; returns what was before."
+    "Let SIGTERM raise SystemExit, so that workers end properly; returns the previous handler."
     def leave(number, frame): raise SystemExit(128 + number)
     return signal.signal(signal.SIGTERM, leave)
 
@@ -254,10 +254,10 @@ def run_sweep(
     train,                   # Trains one run, as attnfree_train does
     *,
     processes:int=1,         # Runs at once, each in a process of its own; 1: in this one
-    nice:int=0,              # How far to step back for others, up to 19
+    nice:int=0,              # How far to lower the priority, up to 19
     **options                # For `train`: path, workers
 )->dict[str,str]:            # Names of the runs that failed, and why
-    "Train what is not trained yet, those that are begun first; each leaves its row."
+    "Train the runs that are not finished, those already begun first; each adds its row."
     out,failed = user_path(out, 'out'),{}
     path = options.get('path')
     path = str(user_path(path).resolve()) if path else None
@@ -277,7 +277,7 @@ def run_sweep(
                 else: keep_row(plan, name, out/name)
                 _say_status(plan, out, processes)
         except (SystemExit, KeyboardInterrupt):
-            print("The same attnfree_sweep goes on with what was begun")
+            print("Run the same attnfree_sweep again to resume")
             raise
         finally:
             ended.close()
