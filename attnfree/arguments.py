@@ -14,26 +14,26 @@ from typing import NamedTuple
 
 # %% ../nbs/errors/00_arguments.ipynb #815fa6a5
 class ArgumentError(ValueError, TypeError):
-    "What a function was given is nothing that it can take."
+    "A function was given an argument that it cannot take."
 
 # %% ../nbs/errors/00_arguments.ipynb #94e63a7e
 class Kind(NamedTuple):
     "What values an annotation allows."
-    allows:Callable  # Of a value: whether it is allowed
-    words:str        # What it must be
-    range:tuple=None # The least and the largest number; `None`: any
+    allows:Callable  # Whether a value is allowed
+    words:str        # What a value must be
+    range:tuple=None # Smallest and largest number; `None`: any
 
     def must(self,
-        value, # That is not allowed
-    )->str:    # Of which the value falls short: 'be a tensor', 'not be negative'
-        "What the value must, to go on a sentence."
+        value, # A value that is not allowed
+    )->str:    # Such as 'be a tensor' or 'not be negative'
+        "What follows 'must' in an error about the value."
         least,most = self.range or (0, 0)
         if not self.range or not _number(value) or least <= value <= most: return f'be {self.words}'
         if value > most: return f'be at most {most}'
         return f'be at least {least}' if least else 'not be negative'
 
 def _is(value, *names):
-    "By the names of classes, so that PyTorch need not be imported for it."
+    "Whether a class or a base has one of the names; by name, so as not to import PyTorch."
     return type(value).__name__ in names or any(k.__name__ in names for k in type(value).__mro__)
 
 def _whole(value):
@@ -46,7 +46,7 @@ def _number(value):
     return (isinstance(value, Real) or _is(value, 'SymInt', 'SymFloat')) and value == value
 
 def _series(value):
-    "Whether a value is like a list: it has a length, a first element, and is no string."
+    "Whether a value is like a list: it has a length and elements, and is not a string."
     if isinstance(value, (tuple, list)): return True
     known = hasattr(value, '__len__') and hasattr(value, '__getitem__')
     return known and not isinstance(value, (str, bytes, Mapping)) and not _tensor(value)
@@ -73,7 +73,7 @@ def _union(members):
                 ' or '.join(kind.words for kind in kinds) + (' or None' if optional else ''))
 
 def _elements(origin, members):
-    "Of `tuple[int,...]`, `tuple[int,int]`, `list[str]`: what each element must be."
+    "For `tuple[int,...]`, `tuple[int,int]`, `list[str]`: what each element must be."
     kinds = [kind_of(member) for member in members if member is not Ellipsis]
     if None in kinds: return _SIMPLE[origin]
     if origin is list or Ellipsis in members:
@@ -91,9 +91,9 @@ def _dictionary(members):
                 f'a dictionary from {keys.words} to {values.words}')
 
 def kind_of(
-    annotation, # Of a parameter
+    annotation, # Annotation of a parameter
 )->Kind:        # `None` if it allows anything
-    "What an annotation allows, in words as well."
+    "What an annotation allows, also in words."
     origin,members = typing.get_origin(annotation),typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType): return _union(members)
     if origin is typing.Literal:
@@ -105,7 +105,7 @@ def kind_of(
     unknown = (object, typing.Any, inspect.Parameter.empty)
     if not isinstance(annotation, type) or annotation in unknown: return None
     if annotation.__name__ == 'Tensor': return Kind(_tensor, 'a tensor')
-    if annotation.__name__ == 'ndarray': # NumPy takes what is like a list, too
+    if annotation.__name__ == 'ndarray': # NumPy takes anything like a list, too
         return Kind(lambda v: hasattr(v, '__array__') or _series(v), 'an array')
     article = 'an' if annotation.__name__[0] in 'AEIOU' else 'a'
     return Kind(lambda v: isinstance(v, annotation) or _is(v, 'Proxy'),
@@ -145,7 +145,7 @@ _NAMED = dict(key_padding_mask=_MASK, waits=_MASK, k=_REAL, v=_REAL, w=_REAL, ba
              grid=_GRID, old_grid=_GRID, new_grid=_GRID)
 
 def parameter_kind(
-    name:str,   # Of the parameter
+    name:str,   # Name of the parameter
     annotation, # Its annotation
 )->Kind:        # `None` if it may be anything
     "What a parameter of this name with this annotation may be."
@@ -168,7 +168,7 @@ def _shown(value):
     return reprlib.repr(value)
 
 def _comment(function, name):
-    "What the source says of a parameter."
+    "The comment after a parameter in the source."
     try:
         from fastcore.docments import docments
         return docments(function).get(name) or ''
@@ -180,7 +180,7 @@ def _refuse(function, owner, name, value, kind):
     raise ArgumentError(f'{owner}: {name}={_shown(value)} must {kind.must(value)}{more}')
 
 def _checks(function):
-    "Of each parameter, its kind and its default; a kind of `None` allows anything."
+    "The kind and default of each parameter; a kind of `None` allows anything."
     for name,parameter in inspect.signature(function).parameters.items():
         kind = None
         if parameter.kind != parameter.VAR_KEYWORD:
@@ -188,7 +188,7 @@ def _checks(function):
         yield name,(kind, parameter.default)
 
 def _in_order(function):
-    "The names of what is given by position, the last one as often as there are values for it."
+    "The names of positional arguments; that of `*args` is repeated without end."
     for name,parameter in inspect.signature(function).parameters.items():
         if parameter.kind == parameter.VAR_POSITIONAL: yield from itertools.repeat(name)
         if parameter.kind > parameter.VAR_POSITIONAL: return
@@ -199,7 +199,7 @@ _ANYTHING = None,None
 
 def _checked(function, constructs):
     known,names = dict(_checks(function)),[*itertools.islice(_in_order(function), 64)]
-    compiling = tracing = bool # False: where PyTorch is not imported there are no graphs
+    compiling = tracing = bool # bool() is False: without PyTorch there are no graphs
     if torch := sys.modules.get('torch'):
         compiling,tracing = torch.compiler.is_compiling,torch.jit.is_tracing
     @functools.wraps(function)
@@ -212,11 +212,11 @@ def _checked(function, constructs):
             owner = type(args[0]).__name__ if constructs else function.__name__
             _refuse(function, owner, name, value, kind)
         return function(*args, **kwargs)
-    call.checks_arguments = True # a test asks for it
+    call.checks_arguments = True # a test checks this
     return call
 
 def checked(
-    thing:Callable, # A function, or a class with a constructor of its own
+    thing:Callable, # A function, or a class with its own constructor
 )->Callable:        # The same function with a check, or the same class
     "Refuse arguments that annotations and names do not allow: `ArgumentError` says which and why."
     if not isinstance(thing, type): return _checked(thing, constructs=False)
@@ -225,13 +225,13 @@ def checked(
 
 # %% ../nbs/errors/00_arguments.ipynb #a331593a
 def user_path(
-    path,        # What stands for a file or folder
+    path,        # A file or folder
     name='path', # The argument's name, for the error
 )->Path:         # The path, with the home folder in place of `~`
-    "A path as a user writes it; raises `ArgumentError` for what is none."
+    "A path as a user writes it; raises `ArgumentError` for anything else."
     try: path = Path(path)
     except TypeError: raise ArgumentError(f'{name}={_shown(path)} must be a path') from None
-    if '\0' in str(path): raise ArgumentError(f'{name}={str(path)!r} must be a path without zeros')
+    if '\0' in str(path): raise ArgumentError(f'{name}={str(path)!r} contains a null character')
     try: return path.expanduser()
     except RuntimeError:
         user = path.parts[0]

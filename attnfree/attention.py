@@ -23,7 +23,7 @@ def visible_tokens(
     n:int,                        # Tokens
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
     causal:bool=False,            # Each token reads only itself and what came before
-    device=None,                  # Of the result
+    device=None,                  # Device of the result
 )->Tensor:                        # Bool, `(b or 1, 1, n or 1, n)`; `None`: all read all
     "Which token (second last axis) may read which (last axis)."
     visible = None if key_padding_mask is None else ~key_padding_mask[:,None,None]
@@ -47,7 +47,7 @@ def _shares(scores, visible):
     return scores.masked_fill(~visible, lowest).softmax(dim=-1)*visible
 
 class _Cached(nn.Module):
-    "What attention with a cache shares: heads, projections, biases by offset and another grid."
+    "What attention layers with a cache share: heads, projections, biases by offset, resizing."
     def __init__(self, dim, grid, prefix, causal, heads, drop, *, parts, relative):
         "Projections to `parts` times `dim` channels and back; with `relative` a bias by offset."
         super().__init__()
@@ -61,7 +61,7 @@ class _Cached(nn.Module):
         self.biases = nn.Parameter(torch.zeros(self.heads, 2*n-1)) if relative else None
 
     def _empty(self, batch):
-        "A cache of no token, `(b, heads, 0, c)`; raises `ValueError` unless the layer is causal."
+        "An empty cache, `(b, heads, 0, c)`; raises `ValueError` unless the layer is causal."
         name,dim = type(self).__name__,self.out.in_features
         if not self.causal:
             raise ValueError(f"causal=False: only a causal {name} can take one token after another")
@@ -79,14 +79,14 @@ class _Cached(nn.Module):
 
     def prefill(self,
         x:Tensor,                     # Tokens, `(b, n, d)`, at least one
-        state:tuple=None,             # What was returned for the tokens before; `None`: no tokens
+        state:tuple=None,             # State after the preceding tokens; `None`: none
         key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
     )->tuple:                         # Mixed tokens, `(b, n, d)`, and the new state
         "A piece of the causal form; the same as `step` for each of its tokens."
         return read_piece(self, x, state, key_padding_mask)
 
     def _add(self, cache, seen, new, after):
-        "A cache, `(b, heads, room, c)`, with new tokens `(b, heads, n, c)`; it is left as it was."
+        "A copy of a cache, `(b, heads, room, c)`, with new tokens `(b, heads, n, c)` appended."
         cache,new = cache.transpose(1, 2),new.transpose(1, 2)
         longest = count_tokens(self.grid, self.prefix)
         return append_tokens(cache, seen, new, after)[:,:longest].transpose(1, 2)
@@ -98,7 +98,7 @@ class _Cached(nn.Module):
         return after,piece_positions(seen, n, device).clamp(max=longest-1)
 
     def _steps_in_place(self, state, key_padding_mask):
-        "Whether a step may write into the cache: all rows take a token, and no gradient is asked."
+        "Whether a step may write into the cache: all rows take a token, and no gradient is needed."
         return key_padding_mask is None and isinstance(state.seen, int) and \
             not torch.is_grad_enabled()
 
@@ -185,7 +185,7 @@ class Attention(_Cached):
 
     def step(self,
         x_t:Tensor,                   # One token of each sequence, `(b, d)`
-        state:AttentionState,         # From `start` or the step before; its cache is used up
+        state:AttentionState,         # From `start` or the last step; its cache is changed in place
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # Mixed token, `(b, d)`, and the new state
         "One token of the causal form, in time and memory that grow with the tokens so far."
@@ -266,7 +266,7 @@ class PositionAttention(_Cached):
 
     def step(self,
         x_t:Tensor,                   # One token of each sequence, `(b, d)`
-        state:PositionState,          # From `start` or the step before; its cache is used up
+        state:PositionState,          # From `start` or the last step; its cache is changed in place
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # Mixed token, `(b, d)`, and the new state
         "One token of the causal form, in time and memory that grow with the tokens so far."
@@ -318,8 +318,8 @@ class FeatureAttention(nn.Module):
 
     def resized(self,
         grid:tuple[int,...], # Token grid of the new layer
-    )->'FeatureAttention':   # Never returned for another number of tokens
-        "Not possible: its width is the number of tokens; raises `ValueError` for another number."
+    )->'FeatureAttention':   # A copy with the same weights
+        "A copy for a grid of as many tokens, the layer's width; else raises `ValueError`."
         n = self.attend.out.in_features
         if count_tokens(grid, self.prefix) != n:
             raise ValueError(f"FeatureAttention was trained on {n} tokens, its width: it cannot be "

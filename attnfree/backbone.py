@@ -30,7 +30,7 @@ def init_linear(
         if module.bias is not None: nn.init.zeros_(module.bias)
 
 def _init_tables(module):
-    "Vectors of tokens (of positions, the class token, a vocabulary) begin with a size of about 1."
+    "Initialise token vectors (positions, class token, vocabulary) with a norm of about 1."
     tables = [getattr(module, name) for name in getattr(module, 'token_vectors', ())]
     if isinstance(module, nn.Embedding): tables = [module.weight]
     for table in tables:
@@ -52,7 +52,7 @@ def init_for_width(
 
 @checked
 def init_layers(
-    module:nn.Module, # Whose layers are initialised, at any depth
+    module:nn.Module, # Module whose layers are initialised, at any depth
     init=init_linear, # Called with each layer
 )->None:
     "Initialise all layers, except in parts that have their own `init_weights`."
@@ -64,7 +64,7 @@ def init_layers(
 @checked
 class Stack(nn.Module):
     "`depth` residual blocks and a final layer norm."
-    parts = 'blocks' # where its parts are, after each of which timm's tools may take features
+    parts = 'blocks' # holds the parts, after each of which timm's tools can take features
     def __init__(self,
         block,             # `partial(MixerBlock, ...)`, called as `block(drop_path=rate)`
         depth:int,         # Number of blocks
@@ -83,7 +83,7 @@ class Stack(nn.Module):
         init_layers(self)
 
     @property
-    def features(self)->list[tuple]: # Of the tokens after each part: channels and grid
+    def features(self)->list[tuple]: # Channels and grid of the tokens after each part
         "What `run` returns."
         return [(self.dim, self.grid)]*len(self.blocks)
 
@@ -97,8 +97,8 @@ class Stack(nn.Module):
         return self.norm(x)
 
     def _through(self, block, x, *texts):
-        "One block, its inside stored or recomputed."
-        while texts and texts[-1] is None: texts = texts[:-1] # a block need not know of them
+        "One block, with its activations stored or recomputed."
+        while texts and texts[-1] is None: texts = texts[:-1] # not every block takes these
         if not (self.checkpointing and torch.is_grad_enabled()): return block(x, *texts)
         return checkpoint(block, x, *texts, use_reentrant=False)
 
@@ -107,7 +107,7 @@ class Stack(nn.Module):
         depth:int,                    # How many blocks to run
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
     )->list[Tensor]:                  # The tokens after each block, before the final norm
-        "The first blocks with all their outputs, which stay in memory; `forward` keeps the last."
+        "Run the first blocks and keep all their outputs; `forward` keeps only the last."
         outputs = []
         for block in self.blocks[:depth]:
             x = self._through(block, x, key_padding_mask)
@@ -122,7 +122,7 @@ class Stack(nn.Module):
 
     def step(self,
         x_t:Tensor,                   # One token of each sequence, `(b, d)`
-        state:tuple,                  # What `start` or the step before returned
+        state:tuple,                  # What `start` or the previous step returned
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # The token after all blocks and the norm, and the new state
         "One token of the causal form."
@@ -136,7 +136,7 @@ class Stack(nn.Module):
 
     def prefill(self,
         x:Tensor,                     # Tokens, `(b, n, d)`, at least one
-        state:tuple=None,             # What was returned for the tokens before; `None`: no tokens
+        state:tuple=None,             # State after the preceding tokens; `None`: none
         key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
     )->tuple:                         # Tokens after all blocks and the norm, and the new state
         "A piece of the causal form; raises `ValueError` for a state that does not fit."
@@ -194,9 +194,9 @@ class Readout(nn.Module):
 
     def forward(self,
         x:Tensor,               # Tokens after the final norm, `(b, n, d)`, packed `(1, n, d)`
-        pre_logits:bool=False,  # Return what the head would get
+        pre_logits:bool=False,  # Return the head's input
         cu_seqlens:Tensor=None, # Where each text of a packed row ends, `(k+1,)`
-    )->Tensor:                  # Class scores, `(b or k, num_classes)`, or the vectors before
+    )->Tensor:                  # Class scores, `(b or k, num_classes)`, or the head's input
         "Pool the tokens and classify; without a pool classify each, `(b, n, num_classes)`."
         if self.pool and cu_seqlens is not None:
             x = pool_texts(x, cu_seqlens, self.pool, self.prefix)
@@ -208,10 +208,10 @@ class Readout(nn.Module):
 
 # %% ../nbs/skeleton/05_backbone.ipynb #97a28c9f
 class TimmModel(nn.Module):
-    "What timm and fastai expect of a vision model, for any with `stem`, `body` and `readout`."
+    "The interface that timm and fastai expect, for models with `stem`, `body` and `readout`."
     def forward_head(self,
         x:Tensor,              # Tokens, as `forward_features` returns them
-        pre_logits:bool=False, # Return what the head would get
+        pre_logits:bool=False, # Return the head's input
     )->Tensor:                 # Class scores, `(b, num_classes)`, or features, `(b, d)`
         "From tokens to class scores."
         return self.readout(x, pre_logits=pre_logits)
@@ -222,7 +222,7 @@ class TimmModel(nn.Module):
 
     def reset_classifier(self,
         num_classes:int,      # Number of classes of the new head; 0 for none
-        global_pool:str=None, # One of POOLS; `None` keeps what there is
+        global_pool:str=None, # One of POOLS; `None` keeps the current one
     )->None:
         "A new, untrained head."
         old = self.readout
@@ -233,7 +233,7 @@ class TimmModel(nn.Module):
         self.readout,self.num_classes = new,num_classes
 
     def no_weight_decay(self)->set[str]: # Names as in `named_parameters`
-        "The parameters that some part of the network wants to be free of weight decay."
+        "The parameters that some part of the network exempts from weight decay."
         names = set()
         for path,part in self.named_modules():
             if part is self or not hasattr(part, 'no_weight_decay'): continue
@@ -248,7 +248,7 @@ class TimmModel(nn.Module):
         return dict(stem=r'^stem', blocks=r'^body\.blocks' if coarse else by_block)
 
     def set_grad_checkpointing(self,
-        enable:bool=True, # Recompute the inside of blocks in the backward pass
+        enable:bool=True, # Recompute activations inside blocks in the backward pass
     )->None:
         "Switch gradient checkpointing on or off."
         self.body.checkpointing = enable
@@ -256,7 +256,7 @@ class TimmModel(nn.Module):
     def set_input_size(self,
         img_size:int|tuple[int,int], # Height and width of the images in pixels
     )->None:
-        "Resample positions and token weights for another size; where that fails nothing changes."
+        "Resample positions and token weights for another size; if that fails nothing changes."
         stem = self.stem.resized(img_size)
         body = self.body.resized(stem.grid)
         self.stem,self.body = stem,body
@@ -268,7 +268,7 @@ class TimmModel(nn.Module):
         stop_early:bool=False,         # Do not run parts after the last one requested
         output_fmt:str='NCHW',         # 'NCHW': maps `(b, d, h, w)`, 'NLC': tokens `(b, h*w, d)`
         intermediates_only:bool=False, # Leave out the final tokens
-    ):                                 # The features, a list; before it the final tokens
+    ):                                 # The final tokens and a list of features, or the list alone
         "The features after chosen parts of the body, its blocks or stages, without prefix tokens."
         if output_fmt not in ('NCHW', 'NLC'):
             raise ValueError(f"output_fmt={output_fmt!r} must be 'NCHW' or 'NLC'")
@@ -289,10 +289,10 @@ class TimmModel(nn.Module):
         prune_norm:bool=False,   # Drop the final norm too
         prune_head:bool=True,    # Drop the readout's head too
     )->list[int]:                # The indices of the parts requested
-        "Drop what `forward_intermediates(indices)` does not need; with the head goes the pool."
+        "Drop what `forward_intermediates(indices)` does not need; the pool goes with the head."
         parts = getattr(self.body, self.body.parts)
         take,last = feature_take_indices(len(parts), indices)
-        if prune_head: self.reset_classifier(0, '')  # first, because only this can be refused
+        if prune_head: self.reset_classifier(0, '')  # first, because only this can fail
         del parts[last+1:]
         if prune_norm: self.body.norm = nn.Identity().train(self.body.training)
         return take
@@ -322,13 +322,13 @@ class Backbone(TimmModel):
             for i,(dim,grid) in enumerate(body.features)]
 
     def forward_features(self,
-        x:Tensor, # What the stem takes, images `(b, c, height, width)`
+        x:Tensor, # Input of the stem, images `(b, c, height, width)`
     )->Tensor:    # Tokens after the final norm, `(b, n, d)`
         "From pixels to tokens."
         return self.body(self.stem(x))
 
     def forward(self,
-        x:Tensor, # What the stem takes, images `(b, c, height, width)`
-    )->Tensor:    # What the readout makes of the tokens: class scores, `(b, num_classes)`
+        x:Tensor, # Input of the stem, images `(b, c, height, width)`
+    )->Tensor:    # Output of the readout: class scores, `(b, num_classes)`
         "From pixels to class scores."
         return self.forward_head(self.forward_features(x))

@@ -31,7 +31,7 @@ def _exponentials(k, w, top, keep):
 
 def _in_half(dtype, device, sums):
     "Whether products round to bfloat16: for half precision on a GPU, if biases span little."
-    on_gpu = device.type in ('cuda', 'meta') # on meta tensors work is counted as a GPU has it
+    on_gpu = device.type in ('cuda', 'meta') # meta tensors count the work of a GPU
     return dtype.itemsize == 2 and on_gpu and sums == 'fast'
 
 HALF_FROM = 128 # rows and columns; with fewer, reading and writing takes longer than multiplying
@@ -85,7 +85,7 @@ class _FullMean(torch.autograd.Function):
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #a8e05364
 class _Pairs(NamedTuple):
-    "Neighbouring halves that are joined to pairs, all of one size."
+    "Neighbouring halves that are joined into pairs, all of one size."
     half:int  # Tokens in a first half
     start:int # First token of the first pair
     count:int # Pairs
@@ -264,8 +264,8 @@ def full_mean(
     *,
     causal:bool=False,            # Each token reads only itself and what came before
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
-    sums:str=None,                # As choose_sums says; `None`: by the biases, in a graph 'exact'
-    kernel:bool=None,             # Take the kernels for a GPU; `None`: where float32 will not do
+    sums:str=None,                # As in choose_sums; `None`: by the biases, 'exact' in a graph
+    kernel:bool=None,             # Use the GPU kernels; `None`: where float32 will not do
 )->Tensor:                        # `(b, n, d)`; raises `ValueError` for a `w` of another shape
     "The mean of `v`, weighted by `exp(k + w)` (Zhai et al. 2021, the mean in Eq. 2)."
     n,dtype = k.shape[1],v.dtype
@@ -300,7 +300,7 @@ def _band_to_blocks(band, left, size, count):
     "A band by rows and columns of `count` blocks, `(groups, blocks, size, count*size)`, else 0."
     width,front = count*size,size - left
     rows = F.pad(band, (front, width + 1 - front - band.shape[-1])).unflatten(1, (-1, size))
-    # reading on with rows one shorter moves each row by one
+    # reading the same numbers in rows one shorter moves each row by one
     return rows.flatten(2)[...,:size*width].unflatten(2, (size, width))
 
 def band_logits(
@@ -412,8 +412,8 @@ def band_mean(
     connect:bool=True,            # Read tokens outside the band too, with bias 0
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
     count:Tensor=None,            # How often each token counts, a constant, `(b, n, 1 or d)`
-    sums:str=None,                # As choose_sums says; `None`: by the biases, in a graph 'exact'
-    kernel:bool=None,             # Take the kernels for a GPU; `None`: if it is the faster way
+    sums:str=None,                # As in choose_sums; `None`: by the biases, 'exact' in a graph
+    kernel:bool=None,             # Use the GPU kernels; `None`: where they are faster
 )->Tensor:                        # `(b, n, d)`; raises `ValueError` for a band of another shape
     "The mean of `v` weighted by `exp(k + w)`, w 0 outside a band (Zhai et al. 2021, Eq. 4)."
     (_,n,d),(groups,rows,width),dtype = v.shape,band.shape,v.dtype

@@ -25,7 +25,7 @@ def channel_ff(
     dim:int,                  # Channels per token
     grid:tuple[int,...]=None, # Token grid; unused, so that all parts of a block are built alike
     *,
-    prefix:int=0,             # Tokens in front of the grid; unused likewise
+    prefix:int=0,             # Tokens in front of the grid; also unused
     ratio:float=4,            # Hidden channels, as a multiple of `dim`
     drop:float=0,             # Dropout after each of the two layers
 )->nn.Module:                 # Maps `(b, n, d)` to `(b, n, d)`, each token by itself
@@ -38,7 +38,7 @@ class TokenNorm(nn.LayerNorm):
     "Layer norm over the tokens of each channel, with a gain and a bias per token."
     def forward(self,
         x:Tensor, # Tokens, `(b, n, d)`, exactly the n that it was built for
-    )->Tensor:    # `(b, n, d)`; over tokens of mean 0 and variance 1, before gain and bias
+    )->Tensor:    # `(b, n, d)`; mean 0 and variance 1 over tokens, before gain and bias
         "Normalise `x` over its tokens."
         if x.shape[1] != self.normalized_shape[0]:
             raise ValueError(f"x has {x.shape[1]} tokens, but the norm over tokens was built for "
@@ -59,10 +59,10 @@ class ShortConv(nn.Module):
     ):
         super().__init__()
         if width < 2:
-            raise ValueError(f"width={width!r} of a short convolution must be a whole number "
-                             "from 2")
+            raise ValueError(f"width={width!r} of a short convolution must be a whole number, "
+                             "at least 2")
         self.dim = dim
-        self.weight = nn.Parameter(torch.zeros(width, dim)) # that of the current token last
+        self.weight = nn.Parameter(torch.zeros(width, dim)) # the current token's last
         nn.init.ones_(self.weight[-1])
 
     def forward(self,
@@ -70,7 +70,7 @@ class ShortConv(nn.Module):
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
         cu_seqlens:Tensor=None,       # Where each text of a packed row ends, `(k+1,)`
     )->Tensor:                        # `(b, n, d)`
-        "Each token with those just before it, weighted and added."
+        "The weighted sum of each token and those just before it."
         texts = Texts(x, key_padding_mask, cu_seqlens, causal=True)
         x = texts.unpack(x)
         if key_padding_mask is not None: x = x.masked_fill(key_padding_mask[...,None], 0)
@@ -90,10 +90,10 @@ class ShortConv(nn.Module):
 
     def step(self,
         x_t:Tensor,                   # One token of each sequence, `(b, d)`
-        state:RecentTokens,           # What `start` or the step before returned
+        state:RecentTokens,           # What `start` or the previous step returned
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # The token after the convolution, `(b, d)`; the new state
-        "One token."
+        "Convolve one token."
         check_step(self, x_t, state, RecentTokens)
         x_t = without_waiting(x_t, key_padding_mask)
         window = torch.cat([state.tokens, x_t[:,None].to(state.tokens.dtype)], dim=1)
@@ -102,10 +102,10 @@ class ShortConv(nn.Module):
 
     def prefill(self,
         x:Tensor,                     # Tokens, `(b, n, d)`, at least one
-        state:RecentTokens=None,      # What was returned for the tokens before; `None`: no tokens
+        state:RecentTokens=None,      # State after the preceding tokens; `None`: none
         key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
     )->tuple:                         # Tokens after the convolution, `(b, n, d)`; the new state
-        "A piece."
+        "Convolve a piece."
         return read_piece(self, x, state, key_padding_mask)
 
     def _piece(self, x, state, lengths):
@@ -115,7 +115,7 @@ class ShortConv(nn.Module):
         return y.to(x.dtype),RecentTokens(last_tokens(tokens, width-1, lengths))
 
     def no_weight_decay(self)->set[str]: # Names as in `named_parameters`
-        "Decay would draw it away from the identity."
+        "The weights, which decay would pull away from the identity."
         return {'weight'}
 
 # %% ../nbs/skeleton/04_block.ipynb #306b937f
@@ -133,7 +133,7 @@ class MixerBlock(nn.Module):
         ff_first:bool=False,  # Channel network before the mixer
         token_norm:str=None,  # Branch normalised over tokens: 'mixer' or 'ff'; `None`: neither
         drop_path:float=0,    # Probability of skipping a branch for one image, in training
-        short_conv:int=0,     # Tokens that a convolution before a causal mixer reads; 0: none
+        short_conv:int=0,     # Width of a convolution before a causal mixer; 0: no convolution
     ):
         super().__init__()
         n = count_tokens(grid, prefix, causal)
@@ -143,7 +143,7 @@ class MixerBlock(nn.Module):
             raise ValueError(f"token_norm={token_norm!r} reads later tokens, which causal=True "
                              "forbids")
         if short_conv == 1:
-            raise ValueError(f"short_conv={short_conv!r} must be 0 or a whole number from 2")
+            raise ValueError(f"short_conv={short_conv!r} must be 0 or a whole number, at least 2")
         if short_conv and not causal:
             raise ValueError(f"short_conv={short_conv} reads the tokens before each: it needs "
                              "causal=True")
@@ -154,7 +154,7 @@ class MixerBlock(nn.Module):
         self.norm_mixer = norm('mixer')
         self.short_conv = ShortConv(dim, short_conv) if short_conv else None
         self.mixer = mixer(dim, grid, prefix=prefix, causal=causal)
-        register_notrace_module(type(self.mixer)) # one node where timm traces by torch.fx
+        register_notrace_module(type(self.mixer)) # a single node for timm's torch.fx tracing
         self.norm_ff = None if ff is None else norm('ff')
         self.ff = None if ff is None else ff(dim, grid, prefix=prefix)
         self.drop_path = DropPath(drop_path)
@@ -167,7 +167,7 @@ class MixerBlock(nn.Module):
         return x if self.ff is None else x + self._skip(self.ff(self.norm_ff(x)), cu_seqlens)
 
     def _skip(self, y, cu_seqlens):
-        "A branch, in training left out for some images or texts."
+        "A branch, dropped for some images or texts in training."
         if cu_seqlens is None or not (self.training and getattr(self.drop_path, 'drop_prob', 0)):
             return self.drop_path(y)
         texts = Texts(y, None, cu_seqlens)
@@ -193,7 +193,7 @@ class MixerBlock(nn.Module):
 
     def start(self,
         batch:int, # Batch size
-    )->tuple:      # The mixer's state; with a short convolution, that one's and the mixer's
+    )->tuple:      # The mixer's state, or the short convolution's and the mixer's
         "The state before the first token; raises `ValueError` unless block and mixer can `step`."
         if not self.causal:
             raise ValueError("causal=False: only a causal block can take one token after another; "
@@ -206,9 +206,9 @@ class MixerBlock(nn.Module):
 
     def mix_step(self,
         x_t:Tensor,                   # One token of each sequence after the norm, `(b, d)`
-        state:tuple,                  # What `start` or the step before returned
+        state:tuple,                  # What `start` or the previous step returned
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
-    )->tuple:                         # What the mixer makes of it, `(b, d)`, and the new state
+    )->tuple:                         # The mixer's output, `(b, d)`, and the new state
         "One token through the mixer, and through the short convolution if there is one."
         if self.short_conv is None: return step_or_wait(self.mixer, x_t, state, key_padding_mask)
         if type(state) is not tuple or len(state) != 2: check_state(state, self.start(len(x_t)))
@@ -219,7 +219,7 @@ class MixerBlock(nn.Module):
 
     def step(self,
         x_t:Tensor,                   # One token of each sequence, `(b, d)`
-        state:tuple,                  # What `start` or the step before returned
+        state:tuple,                  # What `start` or the previous step returned
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # The token after the block, `(b, d)`, and the new state
         "One token of the causal form; all parts but the mixer treat each token by itself."
@@ -231,7 +231,7 @@ class MixerBlock(nn.Module):
 
     def prefill(self,
         x:Tensor,                     # Tokens, `(b, n, d)`, at least one
-        state:tuple=None,             # What was returned for the tokens before; `None`: no tokens
+        state:tuple=None,             # State after the preceding tokens; `None`: none
         key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
     )->tuple:                         # Tokens after the block, `(b, n, d)`, and the new state
         "A piece of the causal form; a mixer without `prefill` takes it step by step."

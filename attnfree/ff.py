@@ -45,7 +45,7 @@ class FeedForwardMixer(nn.Module):
         *,
         prefix:int=0,        # Tokens in front that have no position on the grid
         causal:bool=False,   # Not possible, raises `ValueError`
-        hidden:int=None,     # Hidden units; `None` is four for every token
+        hidden:int=None,     # Hidden units; `None`: four per token
         drop:float=0,        # Dropout after each of the two layers
     ):
         super().__init__()
@@ -86,7 +86,7 @@ class FeedForwardMixer(nn.Module):
         return new
 
     def spatial_weights(self)->Tensor: # `(1, n, n)`, prefix first; row t is what token t reads
-        "The linearised weights between tokens, `w2 @ w1`: GELU taken for the identity."
+        "The linearised weights between tokens, `w2 @ w1`: GELU replaced by the identity."
         return (self.fc2.weight @ self.fc1.weight).detach()[None]
 
     def hidden_filters(self)->Tensor: # `(m, n)`, prefix first

@@ -23,8 +23,8 @@ from .arguments import checked
 def count_tokens(
     grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
     prefix:int=0,        # Tokens in front that have no position on the grid
-    causal:bool=False,   # Whether the mixer is to be causal
-)->int:                  # Tokens altogether, the prefix included
+    causal:bool=False,   # Whether the mixer will be causal
+)->int:                  # Number of tokens, prefix included
     "The number of tokens; raises `ValueError` for a grid that no mixer can be built for."
     if causal and len(grid) == 2:
         raise ValueError(f"causal=True needs a sequence, but grid={tuple(grid)} has two axes: use "
@@ -37,7 +37,7 @@ def check_tokens(
     grid:tuple[int,...], # Token grid that the mixer was built for
     prefix:int=0,        # Tokens in front that have no position on the grid
 )->None:
-    "Raise `ValueError` for more tokens than `grid` has; on an image grid for any other number."
+    "Raise `ValueError` for more tokens than `grid` has, or on an image grid for fewer too."
     n,built = x.shape[1],count_tokens(grid, prefix)
     if n > built or (n < built and len(grid) == 2):
         raise ValueError(f"x has {n} tokens, but the mixer was built for {built} "
@@ -45,13 +45,12 @@ def check_tokens(
 
 # %% ../nbs/skeleton/01_mixer.ipynb #7322f18d
 def readable(
-    t:Tensor, # Any
-)->bool:      # `False` while a graph is made of it, and if it is without data
-    "Whether a program may ask for the numbers in a tensor."
+    t:Tensor, # Any tensor
+)->bool:      # `False` if it has no data, or within a trace, a graph or vmap
+    "Whether the values of a tensor can be read."
     if torch.compiler.is_compiling() or torch.jit.is_tracing(): return False
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor(t) # within vmap
     return not (wrapped or isinstance(t, FakeTensor) or t.is_meta)
-
 
 # %% ../nbs/skeleton/01_mixer.ipynb #5bbd6fce
 @checked
@@ -70,7 +69,7 @@ def count_heads(
 @checked
 def resample_tokens(
     weight:Tensor,           # Any shape, with `prefix + h*w` entries along `axis`
-    axis:int,                # Which axis that is
+    axis:int,                # The token axis
     old_grid:tuple[int,...], # Grid that the weight was learned on
     new_grid:tuple[int,...], # Grid to interpolate it to
     prefix:int=0,            # Tokens in front, kept as they are
@@ -105,8 +104,8 @@ def toeplitz_matrix(
     if size % 2 == 0:
         raise ValueError(f"weights has {size} entries, but 2N-1 offsets are an odd number")
     if not 1 <= n <= longest:
-        raise ValueError(f"n={n} must be between 1 and {longest}, the tokens that {size} offsets "
-                         "are enough for")
+        raise ValueError(f"n={n} must be between 1 and {longest}, the most tokens that "
+                         f"{size} offsets cover")
     return weights[...,longest-n:longest+n-1].unfold(-1, n, 1).flip(-2)
 
 # %% ../nbs/skeleton/01_mixer.ipynb #15343653
@@ -128,9 +127,9 @@ def randomise(
 def influence(
     mixer,           # Any module or function from `(b, n, d)` to `(b, n, d)`
     x:Tensor,        # Tokens at which to differentiate, `(b, n, d)`
-    token:int,       # Output token, counted with the prefix
+    token:int,       # Index of the output token, prefix included
 )->Tensor:           # `|d y[:,token] / d x[:,s]|` for every input token s, `(b, n)`
-    "The size of the derivative of one output token by every input token."
+    "The norm of the derivative of one output token with respect to every input token."
     n = x.shape[1]
     if not -n <= token < n: raise ValueError(f"token={token} is not one of the {n} tokens of x")
     with torch.enable_grad():
@@ -149,8 +148,8 @@ def influence(
 def collect_penalty(
     model:nn.Module, # Any network
     name:str,        # Name of the penalty, the `penalty_name` of at least one of its parts
-):                   # For `with`: a function that returns the sum over these parts, a scalar
-    "Within, `model` keeps what its penalty needs; raises `ValueError` if no part has it."
+):                   # Context manager: gives a function that returns the sum over these parts
+    "Inside `with`, `model` keeps what its penalty needs; raises `ValueError` if no part has one."
     parts = [part for part in model.modules() if getattr(part, 'penalty_name', None) == name]
     if not parts:
         raise ValueError(f"{name}: no part of {type(model).__name__} has such a penalty; leave it "
@@ -164,7 +163,7 @@ def collect_penalty(
 # %% ../nbs/skeleton/01_mixer.ipynb #4d49d692
 def _require(
     condition:bool, # What must hold
-    message:str,    # What it means when it does not
+    message:str,    # The error message if it does not
 )->None:
     "Raise `AssertionError` with `message` unless `condition` holds."
     if not condition: raise AssertionError(message)
@@ -229,7 +228,7 @@ def _check_mask(mixer, x, project):
              "key_padding_mask: a masked token influences the output of token 0")
 
 def _check_packed(mixer, x, project):
-    "Texts in one row give what each gives alone, to the bit whatever the others are."
+    "Packed texts give what each gives alone, bit for bit the same whatever the others are."
     n = x.shape[1]
     lengths = torch.tensor([n//2, 0, n - n//2])
     row,cu_seqlens = x[:1],F.pad(lengths.cumsum(0), (1, 0)).int()
@@ -265,11 +264,11 @@ def _is_state(state):
     return all(_is_state(part) or (named and isinstance(part, Tensor|int)) for part in state)
 
 def _check_step(mixer, x):
-    "One token at a time gives what all tokens at once give; states are NamedTuples."
+    "Step by step gives the same as all tokens at once; states are NamedTuples."
     state,outputs = mixer.start(len(x)),[]
     for t in range(x.shape[1]):
-        _require(_is_state(state), f"step: the state of {t} tokens, {type(state).__name__}, is no "
-                                   "NamedTuple of tensors and whole numbers")
+        _require(_is_state(state), f"step: the state of {t} tokens, {type(state).__name__}, is not "
+                                   "a NamedTuple of tensors and whole numbers")
         y,state = mixer.step(x[:,t], state)
         outputs.append(y)
     torch.testing.assert_close(torch.stack(outputs, dim=1), mixer(x))
@@ -283,7 +282,7 @@ def _in_pieces(mixer, x, cuts):
     return torch.cat(outputs, dim=1),state
 
 def _check_prefill(mixer, x, project):
-    "Pieces give what the whole gives, gradients included; a row that waits takes no token."
+    "Pieces give the same as the whole, gradients included; a waiting row takes no token."
     n,tight = x.shape[1],dict(rtol=1e-9, atol=1e-11)
     x = x.detach().clone().requires_grad_()
     y = mixer(x)
@@ -324,7 +323,7 @@ def _check_weights(mixer, grid, n):
     _require(weights.isfinite().all(), "spatial_weights: some are infinite or NaN")
 
 def _check_penalty(mixer, x):
-    "A finite scalar with a name, that some parameter gets a gradient from."
+    "A finite scalar with a name, from which some parameter gets a gradient."
     name = getattr(mixer, 'penalty_name', None)
     _require(isinstance(name, str) and name, f"penalty_name={name!r} must name the penalty")
     mixer.train()
@@ -340,7 +339,7 @@ def _check_penalty(mixer, x):
              "penalty: no parameter gets a gradient from it")
 
 def _check_init(mixer):
-    "`init_weights` leaves nothing of what was in the parameters before."
+    "`init_weights` overwrites every parameter."
     before = {name: p.clone() for name,p in mixer.named_parameters()}
     mixer.init_weights()
     for name,p in mixer.named_parameters():
@@ -350,14 +349,14 @@ def _check_init(mixer):
 # %% ../nbs/skeleton/01_mixer.ipynb #f7c3115a
 @checked
 def check_mixer(
-    mixer,               # Class or `partial`, called as a mixer is built; or a built mixer
+    mixer,               # Class or `partial`, called like a mixer class; or a built mixer
     dim:int,             # Channels per token
     grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
     *,
     prefix:int=0,        # Tokens in front that have no position on the grid
-    causal:bool=False,   # Whether the mixer is, or is to be, causal
+    causal:bool=False,   # Whether the mixer is, or will be, causal
 )->list[str]:            # The parts of the contract that were checked
-    "Try to catch `mixer` breaking the contract; raises `AssertionError` naming what it broke."
+    "Check `mixer` against the contract; raises `AssertionError` naming what it breaks."
     n = count_tokens(grid, prefix, causal)
     if not isinstance(mixer, nn.Module): mixer = mixer(dim, grid, prefix=prefix, causal=causal)
     mixer = randomise(deepcopy(mixer).double()).eval()
@@ -380,20 +379,20 @@ def check_mixer(
     for name,check in offered.items():
         if name in ('step', 'prefill') and not causal: continue
         if name not in arguments and not hasattr(mixer, name): continue
-        if name == 'cu_seqlens' and len(grid) == 2: continue # images are of one size
+        if name == 'cu_seqlens' and len(grid) == 2: continue # images all have one size
         check()
         checked.append(name)
     return checked
 
 # %% ../nbs/skeleton/01_mixer.ipynb #adc64d0d
 class MeanState(NamedTuple):
-    "What a causal MeanMixer knows of the tokens so far."
-    count:Tensor # Tokens, `(b, 1)`
+    "What a causal MeanMixer keeps of the tokens so far."
+    count:Tensor # Number of tokens, `(b, 1)`
     total:Tensor # Their sum, `(b, d)`
 
 @checked
 class MeanMixer(nn.Module):
-    "The mean of all tokens, or with `causal=True` of those up to itself, through a linear layer."
+    "The mean of all tokens, or with `causal=True` of those up to each, through a linear layer."
     weights_by,weights_label = 'pair','weight'
 
     def __init__(self,
@@ -412,7 +411,7 @@ class MeanMixer(nn.Module):
         x:Tensor,                     # Tokens, `(b, n, d)`
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
     )->Tensor:                        # Tokens, `(b, n, d)`
-        "The mean over the tokens that are visible and no padding."
+        "The mean over visible tokens that are not padding."
         check_tokens(x, self.grid, self.prefix)
         keep = torch.ones_like(x[...,:1])
         if key_padding_mask is not None: keep = keep.masked_fill(key_padding_mask[...,None], 0)
@@ -429,7 +428,7 @@ class MeanMixer(nn.Module):
 
     def step(self,
         x_t:Tensor,      # One token of each sequence, `(b, d)`
-        state:MeanState, # What `start` or the step before returned
+        state:MeanState, # What `start` or the previous step returned
     )->tuple:            # Mixed token, `(b, d)`, and the new state
         "One token of the causal form, in constant time."
         state = MeanState(state.count + 1, state.total + x_t)
@@ -444,7 +443,7 @@ class MeanMixer(nn.Module):
         return new
 
     def spatial_weights(self)->Tensor: # `(1, n, n)`
-        "How much of each token is read by each: row t sums to one."
+        "How much each token reads of every token: row t sums to one."
         weights = torch.ones(1, self.n, self.n)
         if self.causal: weights = weights.tril()
         return weights/weights.sum(dim=-1, keepdim=True)

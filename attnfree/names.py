@@ -18,7 +18,7 @@ from .arguments import checked
 def join_positions(
     state:dict[str,Tensor], # Weights with the FF-only author's names
 )->dict[str,Tensor]:        # The same with one position table, `(1, 1 + h*w, d)`, `pos_encoding`
-    "One table of the class token's position and the image of positions, shrunk to the grid."
+    "Join the class token's position and the image of positions, shrunk to the grid."
     of_token,of_image = 'pos_encoding.cls_pos_embed','pos_encoding.pos_embed'
     if not {of_token, of_image, 'blocks.0.norm2.weight'} <= set(state): return dict(state)
     image = state[of_image]
@@ -71,11 +71,11 @@ SOURCES = {
 # %% ../nbs/skeleton/06_names.ipynb #7e9e06f2
 @checked
 def rename_part(
-    name:str,           # Of a weight or a part
-    names:dict,         # Our names and theirs, of an entry in SOURCES
+    name:str,           # Name of a weight or a part
+    names:dict,         # Our names and theirs, from an entry of SOURCES
     reverse:bool=False, # From our names to theirs
 )->str|None:            # The other name; `None` if no row covers it
-    "One name by the first row of `names` that covers it."
+    "Rename by the first row of `names` that covers a name."
     for ours,theirs in names.items():
         old,new = (ours,theirs) if reverse else (theirs,ours)
         part = re.escape(old).replace(r'\#', r'(?P<block>\d+)')
@@ -85,7 +85,7 @@ def rename_part(
 @checked
 def source_of(
     state:dict, # Weights by name
-)->str|None:    # A key of SOURCES; `None`: of none
+)->str|None:    # A key of SOURCES; `None`: unknown
     "The source whose table covers most names of a state dict."
     def covered(source):
         names = SOURCES[source]['names']
@@ -97,7 +97,7 @@ def source_of(
 def describe_source(
     state:dict, # Weights by name
 )->str:         # Without a full stop
-    "A sentence for errors: whose names these are."
+    "A sentence for errors: which source the names come from."
     source = source_of(state)
     if source is None: return f"They are of no known source ({', '.join(SOURCES)})"
     return f"They seem to be weights of source={source!r}"
@@ -105,7 +105,7 @@ def describe_source(
 @checked
 def convert_state(
     state:dict[str,Tensor], # Weights by name
-    source:str,             # Whose names: a key of SOURCES
+    source:str,             # Where the names come from: a key of SOURCES
     *,
     reverse:bool=False,     # From our names to theirs
 )->dict[str,Tensor]:        # The same tensors under the other names
@@ -128,7 +128,7 @@ def convert_state(
 
 # %% ../nbs/skeleton/06_names.ipynb #5bd8acba
 def _to_our_names(model, state, prefix, *others):
-    "Before a model loads `state`: rename it, if it has the names of another library."
+    "Rename `state` before a model loads it, if it has the names of another library."
     source = None if prefix else source_of(state)
     if source in (None, 'attnfree'): return
     renamed = convert_state(state, source)
@@ -137,8 +137,8 @@ def _to_our_names(model, state, prefix, *others):
 
 @checked
 def accept_sources(
-    model:nn.Module, # A model of ours, changed in place
-)->nn.Module:        # The same
+    model:nn.Module, # A model of this package, changed in place
+)->nn.Module:        # The same model
     "Let `load_state_dict`, and so timm's `checkpoint_path`, take weights of all SOURCES."
     model.register_load_state_dict_pre_hook(_to_our_names)
     return model

@@ -19,14 +19,14 @@ def check_borders(
     cu_seqlens:Tensor, # 0, then where each text ends, `(k+1,)`
     x:Tensor,          # The row, `(1, n, ...)`
 )->None:
-    "Raise `ValueError` for what does not divide the row into texts."
+    "Raise `ValueError` unless `cu_seqlens` divides the row into texts."
     is_tensor = isinstance(cu_seqlens, Tensor)
     if not is_tensor or cu_seqlens.ndim != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64):
         raise ValueError(f"cu_seqlens={cu_seqlens!r} must be a tensor of int32 and shape (k+1,): "
                          "0, then where each of the k texts ends")
     if x.shape[0] != 1:
         raise ValueError(f"cu_seqlens divides one row, but x has shape {tuple(x.shape)}: put the "
-                         "texts one behind another, (1, n, ...)")
+                         "texts one after another, (1, n, ...)")
     if cu_seqlens.shape[0] < 2:
         raise ValueError(f"cu_seqlens={cu_seqlens.tolist()} holds no text: it must be 0, then "
                          "where each text ends")
@@ -46,13 +46,13 @@ def check_borders(
 
 # %% ../nbs/skeleton/03_packing.ipynb #bf84878b
 class Texts:
-    "The texts that a mixer is given: the rows of a batch, or one behind another in one row."
+    "The texts that a mixer is given: the rows of a batch, or one after another in one row."
     def __init__(self,
         x:Tensor,                     # Tokens, `(b, n, ...)`, packed `(1, n, ...)`
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`; not if packed
         cu_seqlens:Tensor=None,       # 0, then where each text ends, `(k+1,)`; `None`: not packed
-        longest:int=None,             # Tokens of a text at most; `None`: no limit is known
-        causal:bool=False,            # A text's tokens read none behind them, so no padding either
+        longest:int=None,             # Most tokens of a text; `None`: unknown
+        causal:bool=False,            # Tokens read none after them, so no padding either
     ):
         self.cu_seqlens,self.padding = cu_seqlens,key_padding_mask
         if cu_seqlens is None: return
@@ -69,13 +69,13 @@ class Texts:
         self.text = self.text.clamp(max=self.lengths.shape[0]-1)
         self.positions = (tokens - cu_seqlens[self.text]).clamp(0, self.longest-1)
         self.slots = self.text*self.longest + self.positions
-        if not causal: # a text of no token has one of zeros, so that no mean divides by 0
+        if not causal: # an empty text gets one token of zeros, so that no mean divides by 0
             used = self.lengths.clamp(min=1)[:,None]
             self.padding = torch.arange(self.longest, device=x.device) >= used
 
     def unpack(self,
         x:Tensor, # `(1, n, d)`
-    )->Tensor:    # `(k, longest, d)`, zeros behind the shorter ones; if not packed `x`
+    )->Tensor:    # `(k, longest, d)`, zeros after the shorter ones; `x` if not packed
         "The texts as rows."
         if self.cu_seqlens is None: return x
         k,d = self.lengths.shape[0],x.shape[-1]
@@ -83,8 +83,8 @@ class Texts:
 
     def pack(self,
         texts:Tensor, # `(k, longest, d)`
-    )->Tensor:        # `(1, n, d)`; if not packed `texts`
-        "The texts as one row; what stands behind the shorter ones is left out."
+    )->Tensor:        # `(1, n, d)`; `texts` if not packed
+        "The texts as one row, without the padding after the shorter ones."
         if self.cu_seqlens is None: return texts
         return texts.flatten(0, 1).index_select(0, self.slots)[None]
 
@@ -93,7 +93,7 @@ def texts_of(
     x:Tensor,                     # Its tokens, `(b, n, d)`, packed `(1, n, d)`
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`; not if packed
     cu_seqlens:Tensor=None,       # 0, then where each text ends, `(k+1,)`; `None`: not packed
-)->Texts:                         # In rows of at most as many tokens as the mixer knows
+)->Texts:                         # In rows of at most as many tokens as the mixer takes
     "The texts that a mixer is given; raises `ValueError` if one of them is too long for it."
     grid,prefix,causal = (getattr(mixer, name, 0) for name in ('grid', 'prefix', 'causal'))
     causal = bool(causal)
@@ -109,7 +109,6 @@ def texts_of(
                          f"built for {built}: cut it, or use resized(grid)")
     return texts
 
-
 # %% ../nbs/skeleton/03_packing.ipynb #38738f4b
 @checked
 def mix_texts(
@@ -118,10 +117,10 @@ def mix_texts(
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`; not if packed
     cu_seqlens:Tensor=None,       # 0, then where each text ends, `(k+1,)`; `None`: not packed
 )->Tensor:                        # Tokens, `(b, n, d)`
-    "What a mixer makes of texts; raises `ValueError` if it cannot keep them apart."
+    "Apply a mixer to texts; raises `ValueError` if it cannot keep them apart."
     masked = {} if key_padding_mask is None else dict(key_padding_mask=key_padding_mask)
     if cu_seqlens is None: return mixer(x, **masked)
-    known = getattr(mixer, '_orig_mod', mixer) # of one that torch.compile has wrapped
+    known = getattr(mixer, '_orig_mod', mixer) # the module inside a torch.compile wrapper
     options = inspect.signature(known.forward).parameters
     if 'cu_seqlens' in options: return mixer(x, cu_seqlens=cu_seqlens, **masked)
     texts = texts_of(known, x, key_padding_mask, cu_seqlens)

@@ -42,7 +42,7 @@ class PatchEmbed(nn.Module):
         in_chans:int=3,                   # Channels of the images
         *,
         class_token:bool=False,           # Put a learned token in front of the patches
-        positions:bool=False,             # Add a learned vector to each token, also the class token
+        positions:bool=False,             # Add a learned vector to each token, class token included
     ):
         super().__init__()
         self.img_size,self.patch_size = to_2tuple(img_size),to_2tuple(patch_size)
@@ -75,7 +75,7 @@ class PatchEmbed(nn.Module):
     def resized(self,
         img_size:int|tuple[int,int], # Height and width of the new images in pixels
     )->'PatchEmbed':                 # A new module with the same weights
-        "The same for another image size: positions are interpolated, the class token's is kept."
+        "A copy for another image size: positions are interpolated, the class token's is kept."
         new = deepcopy(self)
         new.img_size,new.grid = to_2tuple(img_size),patch_grid(img_size, self.patch_size)
         if self.positions is not None:

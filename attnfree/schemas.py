@@ -26,11 +26,11 @@ def _plain(value, depth=0):
         for part in value: _plain(part, depth+1)
     elif isinstance(value, str):
         if len(value) > _LONGEST or '\0' in value:
-            raise ValueError(f'must be a text of at most {_LONGEST:,} characters without zeros')
+            raise ValueError(f'must be at most {_LONGEST:,} characters, none of them null')
     elif value is not None: raise ValueError('must be plain')
     return value
 
-def _is_plain(value): return _plain(value) # pydantic hands on more to what takes more
+def _is_plain(value): return _plain(value) # pydantic passes more to a function that takes more
 
 Plain = Annotated[Any, AfterValidator(_is_plain)]
 Name = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_is_plain)]
@@ -39,12 +39,12 @@ Above = Annotated[float, Field(gt=0)]
 
 # %% ../nbs/errors/01_schemas.ipynb #498965ae
 class _Open(BaseModel):
-    "What may have more than its fields, as long as that is plain."
+    "A schema that allows further fields, as long as their values are plain."
     model_config = ConfigDict(extra='allow', strict=True, protected_namespaces=())
     __pydantic_extra__:dict[str, Plain]
 
 class _Network(_Open):
-    "`model`: the name of a network, and what it is built with."
+    "`model`: the name of a network and its options."
     name:Name
     img_size:Size|Annotated[list[Size], Field(min_length=2, max_length=2)]|None = None
     in_chans:Annotated[int, Field(ge=1, le=1024)] = 3
@@ -54,7 +54,7 @@ class _Network(_Open):
     mixer:dict[Name, Plain]|None = None
 
 class _Inputs(_Open):
-    "`data`: what a network must know of its inputs, and the names of its answers."
+    "`data`: what a network must know about its inputs, and the names of its classes."
     classes:list[Annotated[str, Field(max_length=1000)]]|None = None
     mean:Annotated[list[float], Field(min_length=1, max_length=1024)]|None = None
     std:Annotated[list[Above], Field(min_length=1, max_length=1024)]|None = None
@@ -75,7 +75,7 @@ class _Inputs(_Open):
         return self
 
 class _Source(_Open):
-    "`source`: where the data are, what was imported, and which run the training began with."
+    "`source`: where the data are, what was imported, and which run the training started from."
     data:Name|None = None
     path:Name|None = None
     start:Name|None = None
@@ -95,11 +95,11 @@ class RunConfig(_Open):
 
 # %% ../nbs/errors/01_schemas.ipynb #b950dbd9
 class _Named(BaseModel):
-    "What may have more, which is not looked at."
+    "A schema that ignores further fields."
     model_config = ConfigDict(strict=True)
 
 class _Answer(_Named):
-    "A stretch of the context."
+    "A span of the context."
     text:str
     answer_start:int # Its first character
 
@@ -124,15 +124,15 @@ class Squad(_Named):
     data:list[_Article]
 
 # %% ../nbs/errors/01_schemas.ipynb #1bbcdcdf
-_UNIONS = {'constrained-int'} # in pydantic's places, what a union was tried for
+_UNIONS = {'constrained-int'} # in pydantic's locations, members of a union
 
 @checked
 def check_content(
-    schema:type, # Of the above
-    content,     # What was read
-    what:str,    # Of what it is the content, for the message
+    schema:type, # One of the schemas above
+    content,     # The content of a file
+    what:str,    # Where it comes from, for the message
 )->None:
-    "Raise `ValueError` if `content` is not what `schema` says, with the place and what is allowed."
+    "Raise `ValueError` if `content` does not fit `schema`, saying where and what is allowed."
     try: schema.model_validate(content)
     except ValidationError as errors:
         first = errors.errors(include_url=False)[0]
@@ -142,4 +142,3 @@ def check_content(
         more = len({error['loc'][:2] for error in errors.errors(include_url=False)}) - 1
         rest = f' (and {more} more)' if more > 0 else ''
         raise ValueError(f"{what}: {place}={reprlib.repr(first['input'])}: {says}{rest}") from None
-

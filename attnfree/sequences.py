@@ -34,7 +34,7 @@ def map_state(
     function,     # Called with one tensor of each state
     state:tuple,  # A state, or a tuple of states
     *others:tuple # States of the same form
-)->tuple:         # A state of what the function returned; whole numbers stay as they are
+)->tuple:         # A state of the function's results; whole numbers are kept
     "Apply a function to each tensor of a state."
     def one(*parts):
         if isinstance(parts[0], tuple): return map_state(function, *parts)
@@ -45,13 +45,13 @@ def map_state(
 @checked
 def select_rows(
     state:tuple, # The state of b texts
-    rows:Tensor|list, # Numbers of some, in any order, as often as wanted, `(k,)`; or a mask, `(b,)`
-)->tuple:        # The state of k texts, which shares nothing with the old one
-    "The state of some of the texts: divide a batch, or let texts fork and change places."
+    rows:Tensor|list, # Indices in any order, repeats allowed, `(k,)`; or a mask, `(b,)`
+)->tuple:        # The state of k texts, which shares no memory with the old one
+    "The state of some of the texts: to split a batch, or to fork or reorder texts."
     if isinstance(rows, list): rows = torch.tensor(rows, dtype=None if rows else torch.long)
     if not isinstance(rows, Tensor) or rows.ndim != 1 or rows.is_floating_point():
         raise ValueError(f"rows={rows!r} must be a list or tensor of whole numbers or of bool, "
-                         "(k,): one number for each text that is wanted")
+                         "(k,): one index for each text to keep")
     b = next((len(part) for _,part in named_parts(state) if isinstance(part, Tensor)), 0)
     wrong = rows.shape != (b,) if rows.dtype == torch.bool else \
         rows.device.type == 'cpu' and rows.numel() and not (-b <= rows.min() and rows.max() < b)
@@ -59,7 +59,7 @@ def select_rows(
     return map_state(lambda tensor: tensor[rows], state)
 
 def _moved(tensor, *args):
-    "A tensor elsewhere or in another precision; none of its numbers becomes infinite by that."
+    "A tensor moved or converted; values out of the new dtype's range are clamped to it."
     new = tensor.to(*args)
     if not new.is_floating_point(): return new
     limits = torch.finfo(new.dtype)
@@ -67,7 +67,7 @@ def _moved(tensor, *args):
     return tensor.clamp(limits.min, limits.max).to(*args)
 
 def _state_as(state, like, device):
-    "A state with the dtypes and devices of another; a count for each text gets a device only."
+    "A state with the dtypes and devices of another; counts per text change device only."
     def moved(part, other):
         if isinstance(part, tuple): return _state_as(part, other, device)
         if not isinstance(part, Tensor): return part
@@ -78,9 +78,9 @@ def _state_as(state, like, device):
 @checked
 def state_to(
     state:tuple, # A state
-    *args,       # As for `Tensor.to`: a device; a dtype, of numbers with a fraction; or a state
-)->tuple:        # The state there; or with each dtype and device of the state that was given
-    "Move a state, as `module.to(...)` moves a mixer; a mixer that was moved has the right `start`."
+    *args,       # As for `Tensor.to`: a device; a dtype, for floating-point parts; or a state
+)->tuple:        # The state there, or with the dtypes and devices of the given state
+    "Move a state, as `module.to(...)` moves a mixer; `start` of a moved mixer fits it already."
     if args and isinstance(args[0], tuple):
         tensors = [part for _,part in named_parts(args[0]) if isinstance(part, Tensor)]
         return _state_as(state, args[0], tensors[0].device)
@@ -92,7 +92,7 @@ def state_to(
 @checked
 def state_bytes(
     state:tuple, # A state
-)->int:          # What its tensors occupy, room for later tokens included
+)->int:          # Bytes of its tensors, room for later tokens included
     "The size of a state."
     return sum(part.numel()*part.element_size() for _,part in named_parts(state)
                if isinstance(part, Tensor))
@@ -103,16 +103,16 @@ def save_state(
     file:str|Path,  # A `.safetensors` file, overwritten
 )->None:
     "Write a state to a file."
-    from safetensors.torch import save_file # mixers need torch alone
+    from safetensors.torch import save_file # mixers need only torch
     parts = {name: torch.as_tensor(part).contiguous() for name,part in named_parts(state)}
     save_file({name: part.clone() for name,part in parts.items()}, file)
 
 @checked
 def load_state(
     file:str|Path, # From save_state
-    like:tuple,    # A state of the same mixer or network, such as `start(1)`; its device is taken
+    like:tuple,    # A state of the same mixer or network, such as `start(1)`; sets the device
 )->tuple:          # The state of the file
-    "Read a state from a file; raises `ValueError` for one of another network."
+    "Read a state from a file; raises `ValueError` for the state of another network."
     from safetensors import SafetensorError
     from safetensors.torch import load_file
     try: parts = load_file(file)
@@ -122,8 +122,8 @@ def load_state(
     expected = dict(named_parts(like))
     if set(parts) != set(expected):
         different = sorted(set(parts) ^ set(expected))
-        raise ValueError(f"file={str(file)!r} holds the state of another network: only one of both "
-                         f"has {', '.join(different[:3])}")
+        raise ValueError(f"file={str(file)!r} holds the state of another network: only one of the "
+                         f"two has {', '.join(different[:3])}")
     devices = {part.device for part in expected.values() if isinstance(part, Tensor)}
     def built(state, prefix=''):
         names = getattr(state, '_fields', [*map(str, range(len(state)))])
@@ -141,14 +141,14 @@ def load_state(
 
 # %% ../nbs/skeleton/02_sequences.ipynb #46abb1a6
 def check_state(
-    state:tuple,    # The state that was given
+    state:tuple,    # The given state
     expected:tuple, # What `start` returns for this batch
     name:str='state',
 )->None:
     "Raise `ValueError` for a state of another network, batch, precision or device."
     if not isinstance(state, tuple):
-        raise ValueError(f"{name}={state!r} must be a {type(expected).__name__}, what start or the "
-                         "step before returned")
+        raise ValueError(f"{name}={state!r} must be a {type(expected).__name__}, as returned by "
+                         "start or the previous step")
     if type(state) is not type(expected) or len(state) != len(expected):
         raise ValueError(f"{name} is a {type(state).__name__} of {len(state)} parts, but here a "
                          f"{type(expected).__name__} of {len(expected)} is needed: that is the "
@@ -167,7 +167,7 @@ def check_state(
         if not isinstance(part, Tensor):
             raise ValueError(f"{where}={part!r} must be a tensor")
         if part.shape[:1] != other.shape[:1]:
-            raise ValueError(f"{where} is of {part.shape[0]} texts, but {other.shape[0]} are to be "
+            raise ValueError(f"{where} has {part.shape[0]} texts, but {other.shape[0]} are to be "
                              "continued: use select_rows(state, rows)")
         same = all(size in (0, found) for found,size in zip(part.shape, other.shape)) # 0: it grows
         if part.ndim != other.ndim or not same:
@@ -178,16 +178,16 @@ def check_state(
                 raise ValueError(f"{where} has {what}={getattr(part, what)}, but the mixer works "
                                  f"in {getattr(other, what)}: use state_to(state, start({b}))")
 
-_KINDS = WeakKeyDictionary() # of the states of mixers
+_KINDS = WeakKeyDictionary() # kinds of states by mixer
 
 def _kind(state):
-    "Of each tensor with channels: dtype, device and shape; a state within is another such list."
+    "Dtype, device and shape of each tensor with channels; a nested state is another such list."
     return [_kind(part) if isinstance(part, tuple) else (part.dtype, part.device, part.shape)
             for part in state if isinstance(part, tuple) or isinstance(part, Tensor)
             and (part.ndim > 1 or part.is_floating_point())]
 
 def _fits(found, known, b):
-    "Whether b texts have the known dtypes, devices and shapes, but for axes that grow."
+    "Whether b texts have the known dtypes, devices and shapes, apart from axes that grow."
     if len(found) != len(known): return False
     for one,other in zip(found, known):
         if isinstance(other, list):
@@ -200,12 +200,12 @@ def _fits(found, known, b):
     return True
 
 def check_step(
-    mixer:nn.Module, # With `start`
+    mixer:nn.Module, # Mixer with `start`
     x_t:Tensor,      # One token of each text, `(b, d)`
-    state:tuple,     # The state that was given
+    state:tuple,     # The given state
     kind:type,       # What `start` returns
 )->None:
-    "Raise `ValueError` for a state of another mixer, batch, dtype or device, after a short look."
+    "Quick check that raises `ValueError` for a state of another mixer, batch, dtype or device."
     if type(state) is kind and x_t.ndim == 2:
         known = _KINDS.get(mixer)
         if known is None: known = _KINDS[mixer] = _kind(mixer.start(1))
@@ -219,7 +219,7 @@ def check_step(
 # %% ../nbs/skeleton/02_sequences.ipynb #082a55a5
 def check_waits(
     key_padding_mask:Tensor, # `True` where a row waits
-    shape:tuple,             # What it must be of: `(b, n)`, in a step `(b,)`
+    shape:tuple,             # Shape it must have: `(b, n)`, in a step `(b,)`
 )->None:
     "Raise `ValueError` for a mask that does not fit."
     given = getattr(key_padding_mask, 'shape', ()),getattr(key_padding_mask, 'dtype', None)
@@ -230,8 +230,8 @@ def check_waits(
 def without_waiting(
     x:Tensor,                # Tokens, `(b, n, d)`, or one of each row, `(b, d)`
     key_padding_mask:Tensor|None, # `True` where a row waits, `(b, n)` or `(b,)`; `None`: nowhere
-)->Tensor:                   # As x
-    "Tokens with 0 where rows wait, so that what stands there is never read."
+)->Tensor:                   # Same shape as x
+    "Tokens with 0 where rows wait, so that the values there are never read."
     if key_padding_mask is None: return x
     check_waits(key_padding_mask, x.shape[:-1])
     return x.masked_fill(key_padding_mask[...,None], 0)
@@ -239,7 +239,7 @@ def without_waiting(
 def to_front(
     x:Tensor,                # Tokens, `(b, n, d)`
     key_padding_mask:Tensor, # `True` where a row waits, `(b, n)`
-)->tuple:                    # Tokens in front, `(b, n, d)`; how many, `(b,)`; whence, `(b, n)`
+)->tuple:                    # Tokens in front, `(b, n, d)`; how many, `(b,)`; where from, `(b, n)`
     "Move the tokens of each row to its front; raises `ValueError` for a mask that does not fit."
     x = without_waiting(x, key_padding_mask)
     order = key_padding_mask.byte().argsort(dim=1, stable=True)
@@ -249,15 +249,15 @@ def to_front(
 def from_front(
     y:Tensor,     # Tokens in front, `(b, n, d)`
     order:Tensor, # From to_front
-)->Tensor:        # Tokens in their places, `(b, n, d)`
+)->Tensor:        # Tokens at their old positions, `(b, n, d)`
     "Move tokens back to where they came from."
     return torch.zeros_like(y).scatter(1, order[...,None].expand_as(y), y)
 
 def hold(
-    state:tuple,  # Before a token
-    new:tuple,    # After it, of the same shapes
+    state:tuple,  # State before a token
+    new:tuple,    # State after it, of the same shapes
     waits:Tensor, # `True` for a row that had no token, `(b,)`; `None`: all had one
-)->tuple:         # The new state, for rows that wait the old one
+)->tuple:         # The new state, or the old one for rows that wait
     "Let some rows keep their state."
     if waits is None: return new
     tensors = [part for _,part in named_parts(new) if isinstance(part, Tensor)]
@@ -268,21 +268,21 @@ def hold(
 
 # %% ../nbs/skeleton/02_sequences.ipynb #30d5ebd9
 def check_room(
-    seen:int, # Tokens that a state says it has seen
+    seen:int, # Tokens seen, according to the state
     room:int, # Tokens that its cache has room for
 )->None:
     "Raise `ValueError` for a count that the cache does not hold."
     if not 0 <= seen <= room:
-        raise ValueError(f"state.seen={seen}, but its cache has room for {room} tokens: go on from "
-                         "a state as it was returned")
+        raise ValueError(f"state.seen={seen}, but its cache has room for {room} tokens: continue "
+                         "from a state as it was returned")
 
 def append_tokens(
-    cache:Tensor,          # Of `seen` tokens, `(b, room, ...)`
+    cache:Tensor,          # Cache of `seen` tokens, `(b, room, ...)`
     seen:int|Tensor,       # Tokens in it, for all rows or for each, `(b,)`
     new:Tensor,            # Tokens to add, `(b, n, ...)`
-    after:int|Tensor=None, # Tokens then, from count_seen; `None`: not known
+    after:int|Tensor=None, # Tokens afterwards, from count_seen; `None`: unknown
 )->Tensor:                 # `(b, room', ...)`
-    "A cache with more tokens, behind those that are in it."
+    "A cache with more tokens, after those already in it."
     new = new.to(cache.dtype)
     if isinstance(seen, int):
         check_room(seen, cache.shape[1])
@@ -298,9 +298,9 @@ def count_seen(
     n:int,           # Tokens of a piece
     lengths:Tensor,  # How many of them each row has, `(b,)`; `None`: all
     longest:int,     # Tokens that the mixer was built for
-    instead:str='use resized(grid)', # What would do, in the error
-)->int|Tensor:       # Tokens then
-    "Count on; raises `ValueError` where there would be more tokens than the mixer was built for."
+    instead:str='use resized(grid)', # Advice for the error message
+)->int|Tensor:       # Tokens afterwards
+    "Add to the count; raises `ValueError` for more tokens than the mixer was built for."
     seen = seen + (n if lengths is None else lengths)
     if isinstance(seen, Tensor) and not readable(seen): return seen
     most = seen if isinstance(seen, int) else int(seen.max()) if seen.numel() else 0
@@ -312,7 +312,7 @@ def count_seen(
 def piece_positions(
     seen:int|Tensor, # Tokens before the piece, for all rows or for each, `(b,)`
     n:int,           # Tokens of the piece
-    device=None,     # Of the result
+    device=None,     # Device of the result
 )->Tensor:           # `(1, n)` or `(b, n)`
     "The positions of a piece's tokens."
     first = seen if isinstance(seen, int) else seen[:,None]
@@ -334,13 +334,13 @@ def last_tokens(
 def read_piece(
     mixer,                        # Has `start`, and `_piece(x, state, lengths)`
     x:Tensor,                     # Tokens of each text, `(b, n, d)`, at least one
-    state:tuple=None,             # What was returned for the tokens before; `None`: there are none
+    state:tuple=None,             # State after the preceding tokens; `None`: none
     key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
-)->tuple:                         # Mixed tokens, `(b, n, d)`, where rows wait any; the new state
+)->tuple:                         # Mixed tokens, `(b, n, d)`, arbitrary where rows wait; new state
     "The parallel form of `step`; raises `ValueError` for a state that does not fit."
     if x.ndim != 3 or not x.shape[1]:
-        raise ValueError(f"x has shape {tuple(x.shape)}: a piece is (b, n, d), with a token at "
-                         "least")
+        raise ValueError(f"x has shape {tuple(x.shape)}: a piece is (b, n, d), with at least "
+                         "one token")
     empty = mixer.start(len(x))
     if state is None: state = empty
     else: check_state(state, empty)
@@ -353,10 +353,10 @@ def step_as_piece(
     mixer:nn.Module, # Has `_piece(x, state, lengths)`
     x_t:Tensor,      # One token of each text, `(b, d)`
     state:tuple,     # The state before it
-    waits:Tensor,    # `True` for a row that has none, `(b,)`; `None`: all have one
-    kind:type,       # What the state must be
+    waits:Tensor,    # `True` for a row without a token, `(b,)`; `None`: all have one
+    kind:type,       # Type the state must have
 )->tuple:            # Mixed token, `(b, d)`, and the new state
-    "A step of a mixer for which it is no less work than a piece of one token."
+    "A step done as a piece of one token, for mixers where that is no more work."
     check_step(mixer, x_t, state, kind)
     x_t = without_waiting(x_t, waits)
     lengths = None if waits is None else (~waits).long()
@@ -367,9 +367,9 @@ def step_or_wait(
     mixer:nn.Module, # Has `step`
     x_t:Tensor,      # One token of each text, `(b, d)`
     state:tuple,     # The state before it
-    waits:Tensor,    # `True` for a row that has none, `(b,)`; `None`: all have one
+    waits:Tensor,    # `True` for a row without a token, `(b,)`; `None`: all have one
 )->tuple:            # Mixed token, `(b, d)`, and the new state
-    "One step of any mixer in which rows may wait."
+    "One step of any mixer; rows may wait."
     if waits is None: return mixer.step(x_t, state)
     if 'key_padding_mask' in inspect.signature(mixer.step).parameters:
         return mixer.step(x_t, state, key_padding_mask=waits)
@@ -384,10 +384,10 @@ def step_or_wait(
 def prefill(
     mixer:nn.Module,              # Any causal mixer with `start` and `step`
     x:Tensor,                     # Tokens of each text, `(b, n, d)`, at least one
-    state:tuple=None,             # What was returned for the tokens before; `None`: there are none
+    state:tuple=None,             # State after the preceding tokens; `None`: none
     key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
 )->tuple:                         # Mixed tokens, `(b, n, d)`, and the new state
-    "Read a piece by the mixer's own `prefill`, or step by step."
+    "Read a piece with the mixer's own `prefill`, or step by step."
     if hasattr(mixer, 'prefill'): return mixer.prefill(x, state, key_padding_mask)
     class Steps:
         start = staticmethod(mixer.start)

@@ -53,7 +53,7 @@ def project_by_distance(
     return (mixed + bias[:,None]).flatten(1, 2).transpose(1, 2).to(x.dtype)
 
 # %% ../nbs/mixers/02_sgu.ipynb #17afb94f
-GATES = {  # of the tokens Z (split: Z1), and of the gate f(Z) (split: f(Z2))
+GATES = {  # functions of the tokens Z (split: Z1) and the gate f(Z) (split: f(Z2))
     'linear':         lambda z,gate: gate,
     'additive':       lambda z,gate: z + gate,
     'multiplicative': lambda z,gate: z*gate,
@@ -61,10 +61,10 @@ GATES = {  # of the tokens Z (split: Z1), and of the gate f(Z) (split: f(Z2))
 }
 
 def _mixed_channels(
-    dim:int,   # Channels that come in
+    dim:int,   # Input channels
     form:str,  # Form of the gate
     heads:int, # Groups of channels with a matrix each
-)->int:        # Channels that are mixed, and that come out
+)->int:        # Channels that are mixed, also the output channels
     "The width of the gate; raises `ValueError` for options that do not fit together."
     if form not in GATES: raise ValueError(f"form={form!r} must be one of {', '.join(GATES)}")
     if form == 'split' and dim % 2:
@@ -83,7 +83,7 @@ def _require_causal(module):
 
 class GateState(NamedTuple):
     "What a causal SpatialGatingUnit keeps of the tokens so far."
-    seen:int|Tensor # How many, for all rows or for each, `(b,)`
+    seen:int|Tensor # Number of tokens, for all rows or for each, `(b,)`
     normed:Tensor   # Their normalised channels, which later tokens read, `(b, tokens, c)`
 
 @checked
@@ -92,20 +92,20 @@ class SpatialGatingUnit(nn.Module):
     weights_by,weights_label = 'pair','weight'
 
     def __init__(self,
-        dim:int,             # Channels that come in; 'split' gives back half of them
+        dim:int,             # Input channels; 'split' returns half as many
         grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
         *,
         prefix:int=0,        # Tokens in front that have no position on the grid
         causal:bool=False,   # Each token reads only itself and what came before
         form:str='split',    # Use of f(Z): 'linear', 'additive', 'multiplicative', 'split'
-        toeplitz:bool=False, # One weight for each offset, not pair; for sequences without prefix
+        toeplitz:bool=False, # One weight per offset, not per pair; for sequences without prefix
         heads:int=1,         # Groups of channels with a matrix each
     ):
         super().__init__()
         n = count_tokens(grid, prefix, causal)
         width = _mixed_channels(dim, form, heads)
         if toeplitz and (len(grid) == 2 or prefix):
-            raise ValueError("toeplitz=True knows offsets in a sequence without prefix, but "
+            raise ValueError("toeplitz=True needs a sequence without prefix, not "
                              f"grid={tuple(grid)} and prefix={prefix}: use toeplitz=False or "
                              f"grid=({n},)")
         self.grid,self.prefix,self.causal = tuple(grid),prefix,causal
@@ -116,7 +116,7 @@ class SpatialGatingUnit(nn.Module):
         self.bias = nn.Parameter(torch.ones(heads, n))
 
     def no_weight_decay(self)->set[str]: # Names of parameters
-        "The weights over tokens, and the biases, which decay would pull from one, an open gate."
+        "The weights over tokens, and the biases, which decay would pull away from 1."
         return {'weight', 'bias'}
 
     def matrix(self,
@@ -131,7 +131,7 @@ class SpatialGatingUnit(nn.Module):
         key_padding_mask:Tensor=None, # `True` for padding, which no other token reads, `(b, n)`
         cu_seqlens:Tensor=None,       # Where each text of a packed row ends, `(k+1,)`
         *,
-        extra:Tensor=None,            # Added to the gate, such as a tiny attention; of its width
+        extra:Tensor=None,            # Added to the gate, such as a tiny attention; as wide
     )->Tensor:                        # `(b, n, dim)`, or half the channels for 'split'
         "Gate each token by what it reads of the others."
         texts = texts_of(self, x, key_padding_mask, cu_seqlens)
@@ -159,7 +159,7 @@ class SpatialGatingUnit(nn.Module):
 
     def step(self,
         x_t:Tensor,                   # Hidden channels of one token, `(b, dim)`
-        state:GateState,              # What `start` or the step before returned
+        state:GateState,              # What `start` or the previous step returned
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # Gated token, and the new state
         "One token of the causal form, in time that grows with the tokens so far."
@@ -167,7 +167,7 @@ class SpatialGatingUnit(nn.Module):
 
     def prefill(self,
         x:Tensor,                     # Hidden channels, `(b, n, dim)`, at least one token
-        state:GateState=None,         # What was returned for the tokens before; `None`: no tokens
+        state:GateState=None,         # State after the preceding tokens; `None`: none
         key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
     )->tuple:                         # Gated tokens, and the new state
         "A piece of the causal form; the same as `step` for each of its tokens."
@@ -218,13 +218,13 @@ class SpatialGatingUnit(nn.Module):
 # %% ../nbs/mixers/02_sgu.ipynb #4eb99189
 class TinyAttentionState(NamedTuple):
     "What a causal TinyAttention keeps of the tokens so far."
-    seen:int|Tensor # How many, for all rows or for each, `(b,)`
+    seen:int|Tensor # Number of tokens, for all rows or for each, `(b,)`
     keys:Tensor     # `(b, tokens, size)`
     values:Tensor   # `(b, tokens, size)`
 
 @checked
 class TinyAttention(nn.Module):
-    "A single attention head, as an addition to a gate (Liu et al. 2021, Fig. 6)."
+    "A single attention head, added to a gate (Liu et al. 2021, Fig. 6)."
     def __init__(self,
         dim:int,             # Channels per token
         grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
@@ -251,12 +251,12 @@ class TinyAttention(nn.Module):
         q,k,v = qkv[:,None].chunk(3, dim=-1)
         visible = self._visible(qkv.shape[1], texts.padding, x.device)
         mask = None if visible is None else visible[:,None]
-        by_order = self.causal and mask is None  # a mask has the order in it
+        by_order = self.causal and mask is None  # a mask includes the order
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=by_order)
         return self.out(texts.pack(mixed[:,0]))
 
     def _visible(self, n, key_padding_mask, device):
-        "Which token may read which, `(b, n, n)`; `None` where nothing but the order forbids it."
+        "Which token may read which, `(b, n, n)`; `None` if only the order restricts it."
         if key_padding_mask is None: return None
         visible = ~key_padding_mask[:,None]
         if not self.causal: return visible
@@ -283,7 +283,7 @@ class TinyAttention(nn.Module):
 
     def step(self,
         x_t:Tensor,                   # One token of each sequence, `(b, d)`
-        state:TinyAttentionState,     # What `start` or the step before returned
+        state:TinyAttentionState,     # What `start` or the previous step returned
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # Mixed token, `(b, dim_out)`, and the new state
         "One token of the causal form, in time that grows with the tokens so far."
@@ -291,7 +291,7 @@ class TinyAttention(nn.Module):
 
     def prefill(self,
         x:Tensor,                      # Tokens, `(b, n, d)`, at least one
-        state:TinyAttentionState=None, # What was returned for the tokens before; `None`: no tokens
+        state:TinyAttentionState=None, # State after the preceding tokens; `None`: none
         key_padding_mask:Tensor=None,  # `True` where a row waits, `(b, n)`
     )->tuple:                          # Mixed tokens, `(b, n, dim_out)`, and the new state
         "A piece of the causal form; the same as `step` for each of its tokens."
@@ -320,8 +320,8 @@ class TinyAttention(nn.Module):
 # %% ../nbs/mixers/02_sgu.ipynb #03c90463
 class GatedMLPState(NamedTuple):
     "What a causal GatedMLP keeps of the tokens so far."
-    gate:GateState                        # Of the gate
-    attention:TinyAttentionState|tuple=() # Of the tiny attention, if there is one
+    gate:GateState                        # State of the gate
+    attention:TinyAttentionState|tuple=() # State of the tiny attention, if there is one
 
 @checked
 class GatedMLP(nn.Module):
@@ -374,7 +374,7 @@ class GatedMLP(nn.Module):
 
     def step(self,
         x_t:Tensor,                   # One token of each sequence, `(b, d)`
-        state:GatedMLPState,          # What `start` or the step before returned
+        state:GatedMLPState,          # What `start` or the previous step returned
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # Mixed token, `(b, d)`, and the new state
         "One token of the causal form."
@@ -382,7 +382,7 @@ class GatedMLP(nn.Module):
 
     def prefill(self,
         x:Tensor,                     # Tokens, `(b, n, d)`, at least one
-        state:GatedMLPState=None,     # What was returned for the tokens before; `None`: no tokens
+        state:GatedMLPState=None,     # State after the preceding tokens; `None`: none
         key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
     )->tuple:                         # Mixed tokens, `(b, n, d)`, and the new state
         "A piece of the causal form; the same as `step` for each of its tokens."

@@ -27,7 +27,7 @@ def dense_mean(
     w:Tensor=None,       # Position biases, `(n, n)`; `None`: 0
     visible:Tensor=None, # True where row t may read column t', `(n, n)`; `None`: everywhere
 )->tuple:                # The mean, and the mean of absolute values, `(b, n, d)`, in float64
-    "The mean as defined, slow and large, to compare with; and the size of what was summed in it."
+    "The mean by its definition, slow and large, as a reference; and the size of its terms."
     k,v = k.double(),v.double()
     n = k.shape[1]
     w = torch.zeros(n, n) if w is None else w
@@ -37,16 +37,16 @@ def dense_mean(
     return (weights*v[:,None]).sum(dim=2),(weights*v[:,None].abs()).sum(dim=2)
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #d3f87729
-LIMITS = {'fast': 30, 'double': 600} # spans of a row of biases for which each way is exact
+LIMITS = {'fast': 30, 'double': 600} # largest span of a row of biases for which each way is exact
 
-def transformed()->bool: # Also within `torch.func.grad` and `jacrev`
-    "Whether torch.func makes another function of this one, such as one for each example."
+def transformed()->bool: # `False` while compiling
+    "Whether a transform of torch.func is active, such as `vmap`, `grad` or `jacrev`."
     return not torch.compiler.is_compiling() and bool(torch._C._functorch.maybe_current_level())
 
 def largest_span(
     w:Tensor, # Position biases, `(..., rows, columns)`; minus infinity for masked entries
 )->Tensor:    # A scalar
-    "The largest span of a row, its largest bias less its smallest."
+    "The largest span of a row: its largest bias minus its smallest."
     w = w.detach()
     lowest = w.masked_fill(w == -math.inf, math.inf).amin(dim=-1)
     return (w.amax(dim=-1) - lowest).max()
@@ -56,22 +56,22 @@ def sums_for_span(
     device:str='cpu',  # Type of the device
 )->str:                # 'fast', 'double' or 'exact'
     "The fastest way to sum that is exact for rows of this span."
-    ways = [way for way in LIMITS if device != 'mps' or way != 'double'] # which has no float64
+    ways = [way for way in LIMITS if device != 'mps' or way != 'double'] # MPS has no float64
     return next((way for way in ways if not span > LIMITS[way]), 'exact')
 
 def choose_sums(
     w:Tensor,      # Position biases, as in largest_span
-    sums:str=None, # A choice that was made before, kept; `None`: look at w
-)->str:            # 'fast', 'double' or 'exact'; the last if w cannot be read, and in torch.func
+    sums:str=None, # An earlier choice to keep; `None`: look at w
+)->str:            # 'fast', 'double' or 'exact'; 'exact' if w cannot be read, and in torch.func
     "The fastest way to sum that is exact for these biases."
     if transformed(): return 'exact'
     if sums in (*LIMITS, 'exact'): return sums
     if sums is not None:
         raise ValueError(f"sums={sums!r} must be {', '.join(map(repr, LIMITS))}, 'exact' or None")
     if not readable(w): return 'exact'
-    if not w.numel(): return 'fast' # of an empty batch
+    if not w.numel(): return 'fast' # an empty batch
     lowest,highest = w.detach().aminmax()
-    if highest - lowest <= LIMITS['fast']: return 'fast' # in every row, if anywhere
+    if highest - lowest <= LIMITS['fast']: return 'fast' # so is the span of every row
     return sums_for_span(largest_span(w).item(), w.device.type)
 
 def row_top(
@@ -84,7 +84,7 @@ def full_precision(
     device:str, # Type of the device, such as 'cuda'
 ):              # Context manager
     "Switch autocast off, where it is on."
-    # where it is off, to enter `torch.autocast` would take longer than a small sum
+    # where it is off, entering `torch.autocast` would take longer than a small sum
     if device == 'meta' or not torch.is_autocast_enabled(device): return nullcontext()
     return torch.autocast(device, enabled=False)
 
@@ -99,7 +99,7 @@ def run_sums(
     *tensors:Tensor, # In float32 or float64
     **constants,     # Passed on as they are, such as a mask or the sides of a window
 ):                   # What the function returns, in the precision of the first tensor
-    "A function of tensors in float32 or, for 'double', in float64; never in half precision."
+    "Run a function in float32 or, for 'double', in float64; never in half precision."
     with full_precision(tensors[0].device.type):
         if sums == 'fast': return function(*tensors, **constants)
         result = function(*[t.double() for t in tensors], **constants)
@@ -111,8 +111,8 @@ def prepare_keys_values(
     v:Tensor,                # Values, `(b, n, d)`
     key_padding_mask:Tensor|None, # `True` where a token is padding, `(b, n)`, or `None`
     count:Tensor=None,       # How often each token counts, `(b, n, 1 or d)`; `None`: once
-)->tuple:                    # Both in float32 or 64; that factor, 0 for padding, or `None`
-    "Make keys and values fit for sums; raises `ValueError` for dtypes or shapes that do not fit."
+)->tuple:                    # Both in float32 or float64; `count`, 0 for padding, or `None`
+    "Prepare keys and values for sums; raises `ValueError` for dtypes or shapes that do not fit."
     for name,t in (('k', k), ('v', v)):
         if not t.is_floating_point():
             raise ValueError(f"{name} has dtype {t.dtype}: give floating-point tokens")
@@ -134,7 +134,7 @@ def safe_denominator(
     weight:Tensor, # Sums of weights, of any shape
     keep:Tensor,   # From prepare_keys_values: `None` if there is no padding
 )->Tensor:         # The same, with 1 for a row that sees nothing but padding
-    "A sum of weights that can be divided by; only padding makes one 0."
+    "Sums of weights that are safe to divide by; only padding makes one 0."
     return weight if keep is None else torch.where(weight == 0, 1, weight)
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #e67ce78e
@@ -142,26 +142,26 @@ def value_scale(
     v:Tensor,    # Values, `(b, n, d)`, 0 for padding
     keep:Tensor|None, # From prepare_keys_values: `None` if there is no padding
 )->Tensor:       # `(b, 1, d)`
-    "Powers of two near the root of the first value that is not 0; 1 for all of moderate size."
+    "Powers of two near the square root of the first nonzero value; 1 if it is of moderate size."
     if not v.shape[1]: return v.new_ones(v.shape[0], 1, v.shape[2])
     first = v.detach() if keep is not None else v.detach()[:,:8]
-    at = (first != 0).byte().argmax(dim=1, keepdim=True) # the first of the largest
+    at = (first != 0).byte().argmax(dim=1, keepdim=True) # the first that is not 0
     size = first.gather(1, at).abs()
     exponent = (size.log2()/2).round().nan_to_num(0, 0, 0) # 0 for 0, infinity and NaN
     return torch.where(exponent.abs() > 10, exponent, 0).exp2() # 1 for a value from 5e-7 to 2e6
 
 def _changes_nothing(scale):
-    "Whether it is 1 everywhere, if looking is free."
+    "Whether it is 1 everywhere, if reading it is free."
     return scale.device.type == 'cpu' and readable(scale) and bool((scale == 1).all())
 
 def _require_first_order():
-    "Raise `RuntimeError` if a graph is made of a backward pass whose graph would be wrong."
+    "Raise `RuntimeError` if autograd records a backward pass whose graph would be wrong."
     if torch.is_grad_enabled() and not transformed():
         raise RuntimeError("the gradients of these means are written out and cannot be "
                            "differentiated again: leave out create_graph=True")
 
 class _Scale(torch.autograd.Function):
-    "Values divided by their scale; `factor`, or it, multiplies what reaches keys and biases."
+    "Divide values by their scale; `factor`, or the scale, multiplies the other gradients."
     generate_vmap_rule = True
     @staticmethod
     def forward(scale, share, factor, v, *others):
@@ -181,7 +181,7 @@ class _Scale(torch.autograd.Function):
         return None,None,None,dv,*(grad*factor for grad in others)
 
 class _Unscale(torch.autograd.Function):
-    "The mean multiplied by its scale, and arriving gradients by the share that it has of all."
+    "Multiply the mean by its scale, and incoming gradients by `share`."
     generate_vmap_rule = True
     @staticmethod
     def forward(scale, share, mean): return mean*scale
@@ -200,9 +200,9 @@ def in_scale(
     scale:Tensor,   # From value_scale
     k:Tensor,       # Keys, `(b, n, d)`; without biases as many as values
     v:Tensor,       # Values, `(b, n, d)`
-    *biases:Tensor, # What else is learned
+    *biases:Tensor, # Other learned tensors
 )->Tensor:          # What `mean` returns for these values
-    "A mean of values of any size, by `mean` of moderate ones."
+    "A mean of values of any size, computed by `mean` on values of moderate size."
     same = _changes_nothing(scale)
     if not torch.is_grad_enabled():
         return mean(k, v, *biases) if same else mean(k, v*scale.reciprocal(), *biases)*scale
@@ -211,7 +211,7 @@ def in_scale(
         return mean(k, v, *biases)
     share,factor = None,None
     if biases: # their gradients are sums over all sequences and channels
-        factor = F.pad(scale.flatten(), (0, 1)).amax(dim=0) # also of no sequence
+        factor = F.pad(scale.flatten(), (0, 1)).amax(dim=0) # also for an empty batch
         share = (scale/factor).clamp(min=2**-60)
     v,k,*biases = _Scale.apply(scale, share, factor, v, k, *biases)
     return _Unscale.apply(scale, share, mean(k, v, *biases))
@@ -231,7 +231,7 @@ def running_max(
 @checked
 def linear_scan(
     x:Tensor,           # Overwritten with the result, `(..., n, d)`
-    gate:Tensor,        # Factors, `(..., n, d)`, which broadcast to those of `x`; overwritten too
+    gate:Tensor,        # Factors, broadcastable to `x`, `(..., n, d)`; overwritten too
     reverse:bool=False, # From the last token to the first
 )->Tensor:              # `x`
     "In place, token by token: `x[t] += gate[t]*x[t-1]`, with `reverse` `x[t] += gate[t]*x[t+1]`."
@@ -277,7 +277,7 @@ def fits_kernels(
     k:Tensor, # Keys, `(b, n, d)`
     v:Tensor, # Values, `(b, n, d)`
 )->bool:      # `False` within `torch.func`, and for float64
-    "Whether these are on a GPU, and of a kind that its kernels take."
+    "Whether these are on a GPU, with shapes and dtypes that its kernels take."
     known = {k.dtype, v.dtype} <= {torch.float32, torch.bfloat16, torch.float16}
     return known and k.shape == v.shape and v.is_cuda and not transformed()
 
@@ -333,7 +333,7 @@ def _weights_of_all(k, keep):
     return e/safe_denominator(e.sum(dim=1, keepdim=True), keep)
 
 class _MeanOfAll(torch.autograd.Function):
-    "The mean of all tokens; in the gradient weights, which are small, are multiplied first."
+    "The mean of all tokens; its gradient multiplies by the weights, which are small, first."
     generate_vmap_rule = True
     @staticmethod
     def forward(k, v, keep): return (_weights_of_all(k, keep)*v).sum(dim=1, keepdim=True)
@@ -356,7 +356,7 @@ def plain_mean(
     causal:bool=False,            # Each token reads only itself and what came before
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
     count:Tensor=None,            # How often each token counts, a constant, `(b, n, 1 or d)`
-    kernel:bool=None,             # Take the kernel for a GPU; `None`: if it works there
+    kernel:bool=None,             # Use the GPU kernel; `None`: if it works
 )->Tensor:                        # `(b, n, d)`; if not causal `(b, 1, d)`, the same for all tokens
     "The mean of `v`, weighted by `exp(k)` (the mean in Zhai et al. 2021, Eq. 5)."
     dtype = v.dtype
@@ -373,7 +373,7 @@ def plain_mean(
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #eb12ead0
 def _two_sum(a, b):
-    "The rounded sum, and what rounding took off (Knuth, TAOCP 2, 4.2.2)."
+    "The rounded sum, and its rounding error (Knuth, TAOCP 2, 4.2.2)."
     total = a + b
     of_b = total - a
     return total,(a - (total - of_b)) + (b - of_b)

@@ -45,7 +45,7 @@ def _by_convolution(ev, e, p, p_far, before, after):
     return y.split([d, heads], dim=-1)
 
 def _around(h, w, before, after):
-    "What a kernel must be padded by to have an entry for every offset on a grid."
+    "The padding that gives a kernel an entry for every offset on a grid."
     return w-1-before[1],w-1-after[1],h-1-before[0],h-1-after[0]
 
 def _to_matrix(kernel, h, w):
@@ -97,10 +97,10 @@ def conv_mean(
     w:Tensor,                     # Biases by offset, `(heads, s, s)`; offset 0 is at `[s//2, s//2]`
     grid:tuple[int,int],          # Token grid, `(h, w)`
     *,
-    connect:bool=True,            # Read tokens outside the window with bias 0; if not, more memory
+    connect:bool=True,            # Read tokens outside the window with bias 0; without, more memory
     matmul:bool=False,            # With the kernel written out as matrices, not as a convolution
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, h*w)`
-    sums:str=None,                # As choose_sums says; `None`: by the biases, in a graph 'exact'
+    sums:str=None,                # As in choose_sums; `None`: by the biases, 'exact' in a graph
 )->Tensor:                        # `(b, h*w, d)`
     "The mean of `v`, weighted by `exp(k + w)`, with w by offset (Zhai et al. 2021, as in Eq. 6)."
     (heads,s),dtype = w.shape[:2],v.dtype
@@ -110,7 +110,7 @@ def conv_mean(
     if k.shape[1] != math.prod(grid):
         raise ValueError(f"k has {k.shape[1]} tokens, but grid={tuple(grid)} has {math.prod(grid)}")
     k,v,keep = prepare_keys_values(k, v, key_padding_mask)
-    # What of the kernel can meet the grid, before and after the token itself, along each axis:
+    # Reach of the kernel on the grid, before and after the token itself, along each axis:
     before,after = ([min(side, size-1) for size in grid] for side in (s//2, s-1-s//2))
     rows,columns = (slice(s//2-first, s//2+last+1) for first,last in zip(before, after))
     sides = dict(before=before, after=after)
@@ -171,7 +171,7 @@ class AFTConv(_Windowed, _Biased):
             self.gain,self.shift = (nn.Parameter(torch.zeros(heads)) for _ in range(2))
 
     def extra_repr(self)->str: # Part of what printing the module shows
-        "Sizes, and which of the forms computes them."
+        "The sizes, and how the means are computed."
         return f'heads={self.heads}, window={self.window}, computed by {self.form}'
 
     @property
@@ -218,7 +218,7 @@ class AFTConv(_Windowed, _Biased):
     def _piece_band(self, seen, n, lengths): return self.biases()[:,None].expand(-1, n, -1)
 
     def bias_rows(self)->Tensor: # `(heads, s*s)`, in 1d `(heads, s)`, and one more
-        "The biases whose span within a row decides about the way to sum."
+        "The biases whose span within a row decides the way to sum."
         return self._rows(AFTConv.biases(self))
 
     def _rows(self, w):

@@ -29,7 +29,7 @@ def _sum_of_others(x):
     return _sum_except(x, 2) + _sum_except(x.sum(dim=2, keepdim=True), 1)
 
 def _look_up(t, index, inside):
-    "What stands at `index`, `(h*w, heads)`, for each token and head; 0 where not `inside`."
+    "The values at `index`, `(h*w, heads)`, for each token and head; 0 where not `inside`."
     t = t.unflatten(2, (inside.shape[1], -1))
     return t.gather(1, index[None,...,None].expand(t.shape))*inside[...,None].to(t)
 
@@ -68,12 +68,12 @@ def index_mean(
     k:Tensor,                     # Keys, `(b, h*w, heads)`
     v:Tensor,                     # Values, `(b, h*w, d)`
     bias:Tensor,                  # One position bias per head, `(heads,)`
-    offset:Tensor,                # Its rows and columns from the query, `(heads, 2)`, whole numbers
+    offset:Tensor,                # Offset from the query, row and column, `(heads, 2)`, integers
     grid:tuple[int,int],          # Token grid, `(h, w)`
     *,
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, h*w)`
-    sums:str=None,                # As choose_sums says; `None`: by the biases, in a graph 'exact'
-    lowers:bool=None,             # Whether a bias may be below 0; `None`: look, in a graph yes
+    sums:str=None,                # As in choose_sums; `None`: by the biases, 'exact' in a graph
+    lowers:bool=None,             # Whether a bias may be below 0; `None`: checked, in a graph yes
 )->Tensor:                        # `(b, h*w, d)`
     "AFT-conv's mean for kernels of one entry, by lookup (Zhai et al. 2021, section 8)."
     dtype = v.dtype
@@ -94,7 +94,7 @@ class AFTConvGumbel(AFTConv):
     lowers = True      # whether the largest bias of a head may be below 0
 
     def biases(self)->Tensor: # `(heads, s, s)`; in training the kernel times a sample
-        "The position biases by offset, the largest of each head alone."
+        "The position biases by offset, only the largest of each head."
         w = super().biases().flatten(1)
         if self.training: chosen = F.gumbel_softmax(w, tau=self.temperature, dim=1)
         else: chosen = F.one_hot(w.argmax(dim=1), w.shape[1]).to(w)
@@ -122,7 +122,7 @@ class AFTConvGumbel(AFTConv):
                           sums=sums, lowers=self.lowers if bias.is_cuda else None)
 
     def update_sums(self)->None:
-        "Look at the biases, unless these have no numbers."
+        "Choose the way to sum by the biases, unless they cannot be read."
         super().update_sums()
         with torch.no_grad(): lowest = AFTConv.biases(self).flatten(1).amax(dim=1).min()
         self.lowers = not readable(lowest) or bool(lowest < 0)

@@ -50,7 +50,7 @@ class _AFT(nn.Module):
         return self._finish(q, mean, v)
 
     def _finish(self, q, mean, v):
-        "Gate the mean by the query, if there is one, and lead it out."
+        "Gate the mean by the query, if there is one, and project it."
         return self.out(mean.expand_as(v) if self.gate is None else self.gate(q)*mean)
 
     def keys(self,
@@ -61,14 +61,14 @@ class _AFT(nn.Module):
 
     def prefill(self,
         x:Tensor,                     # Tokens, `(b, n, d)`, at least one
-        state:tuple=None,             # What was returned for the tokens before; `None`: no tokens
+        state:tuple=None,             # State after the preceding tokens; `None`: none
         key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
     )->tuple:                         # Mixed tokens, `(b, n, d)`, and the new state
         "A piece of the causal form; the same as `step` for each of its tokens."
         return read_piece(self, x, state, key_padding_mask)
 
     def _piece(self, x, state, lengths):
-        "Project, mean, gate; rows have `lengths` `(b,)` tokens, in front, or all, `None`."
+        "Project, mean, gate; rows have `lengths` `(b,)` tokens, in front; `None`: all."
         q,k,v = self.qkv(x).split(self.channels, dim=-1)
         mean,state = self._piece_mean(k, v, state, lengths)
         return self._finish(q, mean.to(v.dtype), v),state
@@ -102,8 +102,8 @@ class WeightedSums(NamedTuple):
 
 def no_tokens(
     zeros:Tensor,   # `(b, d)`
-)->WeightedSums:    # Such that the first token that is added becomes the mean
-    "The sums over no token."
+)->WeightedSums:    # To which the first token added becomes the mean
+    "The sums over no tokens."
     return WeightedSums(torch.full_like(zeros, torch.finfo(zeros.dtype).min), zeros, zeros.clone())
 
 def add_token(
@@ -111,7 +111,7 @@ def add_token(
     k:Tensor,          # Key of one more token, `(b, d)`
     v:Tensor,          # Its value, `(b, d)`
     keep:Tensor=None,  # 1 if it counts; if 0 it has the lowest key, `(b, 1)`; `None`: all do
-)->WeightedSums:       # The sums with it
+)->WeightedSums:       # The sums including it
     "Add one token to the sums of a weighted mean."
     top = torch.maximum(sums.top, k)
     old_scale,scale = (sums.top - top).exp(),(k - top).exp()
@@ -123,8 +123,8 @@ def add_tokens(
     k:Tensor,          # Keys of more tokens, `(b, n, d)`
     v:Tensor,          # Their values, `(b, n, d)`
     keep:Tensor=None,  # 1 for a token that counts, else 0, `(b, n, 1)`; `None`: all do
-)->WeightedSums:       # The sums with them
-    "Add tokens to the sums of a weighted mean, at once."
+)->WeightedSums:       # The sums including them
+    "Add tokens to the sums of a weighted mean, all at once."
     if not k.shape[1]: return sums
     if keep is not None: k = k.masked_fill(keep == 0, torch.finfo(k.dtype).min)
     top = torch.maximum(sums.top, k.amax(dim=1)).detach() # cancels
@@ -136,7 +136,7 @@ def add_tokens(
 def as_token(
     sums:WeightedSums, # Sums over some tokens
 )->tuple:              # Key, value and how often it counts, each `(b, 1, d)`
-    "One token that a mean reads as it reads all of them: it has their mean, and counts as they do."
+    "One token that stands for all of them in a mean, with their mean and their total weight."
     known = torch.where(sums.weight == 0, 1, sums.weight)
     growth = (known/known.detach()).log() # 0; its gradient is that of the weight
     return tuple(t[:,None] for t in (sums.top + growth, sums.total/known, sums.weight.detach()))
@@ -175,7 +175,7 @@ class AFTSimple(_AFT):
 
     def step(self,
         x_t:Tensor,                   # One token of each sequence, `(b, d)`
-        state:WeightedSums,           # What `start` or the step before returned
+        state:WeightedSums,           # What `start` or the previous step returned
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # Mixed token, `(b, d)`, and the new state
         "One token of the causal form, in constant time."
@@ -187,7 +187,7 @@ class AFTSimple(_AFT):
         return y,hold(state, new, key_padding_mask)
 
     def _piece_mean(self, k, v, state, lengths):
-        "All tokens so far are one token in front."
+        "All tokens so far become one token in front."
         k,v = k.to(state.total.dtype),v.to(state.total.dtype)
         keep,before = _kept(k, lengths),as_token(state)
         tokens = zip(before, (k, v, keep.expand_as(k)))
@@ -197,24 +197,24 @@ class AFTSimple(_AFT):
 
 # %% ../../nbs/mixers/aft/00_variants.ipynb #bb88e111
 _BIASED = WeakSet()            # all mixers with biases
-_WAITING = WeakKeyDictionary() # of some the span of the biases, on its way from a GPU
+_WAITING = WeakKeyDictionary() # spans of biases on their way from a GPU
 
 class _Biased(_AFT):
-    "An AFT with position biases, which remembers the way to sum that is exact for them."
+    "An AFT with position biases; remembers which way to sum is exact for them."
     sums = 'fast' # 'fast', 'double' or 'exact'; biases begin near 0
 
     def __init__(self, *args):
         super().__init__(*args)
         _BIASED.add(self)
 
-    def __setstate__(self, state): # of a copy
+    def __setstate__(self, state): # for a copy
         super().__setstate__(state)
         _BIASED.add(self)
 
     def known_sums(self,
         rows:Tensor, # The biases in use, as in bias_rows
     )->str:          # 'fast', 'double' or 'exact'
-        "The way to sum: by looking, where that is free, otherwise as remembered."
+        "The way to sum: by the biases if reading them is free, otherwise as remembered."
         return choose_sums(rows) if rows.device.type == 'cpu' and readable(rows) else self.sums
 
     def _has_biases(self):
@@ -224,13 +224,13 @@ class _Biased(_AFT):
                    for p in parameters)
 
     def update_sums(self)->None:
-        "Look at the biases, unless these have no numbers."
+        "Choose the way to sum by the biases, unless they cannot be read."
         if not self._has_biases(): return
         _WAITING.pop(self, None)
         with torch.no_grad(): self.sums = choose_sums(self.bias_rows())
 
     def _update_without_waiting(self):
-        "Ask the GPU for the span of the biases; take the answer at a later call."
+        "Request the span of the biases from the GPU; a later call uses it."
         if self in _WAITING:
             span,arrived = _WAITING[self]
             if not arrived.query(): return
@@ -243,9 +243,9 @@ class _Biased(_AFT):
         _WAITING[self] = answer,arrived
 
     def train(self,
-        mode:bool=True, # For training or for evaluation
+        mode:bool=True, # Training or evaluation mode
     )->'_Biased':       # Itself
-        "Set the mode, and look at the biases."
+        "Set the mode, and choose the way to sum."
         super().train(mode)
         self.update_sums()
         return self
@@ -271,12 +271,12 @@ class _Biased(_AFT):
 def update_sums(
     model:nn.Module, # Any network
 )->None:
-    "Let all mixers with position biases look at these, as after they have been written by hand."
+    "Update the way to sum of all mixers with position biases, after these were changed by hand."
     for part in model.modules():
         if isinstance(part, _Biased): part.update_sums()
 
 def _look_after_step(optimizer, *_):
-    "After a step of any optimiser: the mixers whose parameters it has look at their biases."
+    "After a step of any optimiser, update the way to sum of the mixers that it trains."
     if torch.compiler.is_compiling(): return
     changed = {id(p) for group in optimizer.param_groups for p in group['params']}
     for mixer in [*_BIASED]:
@@ -294,7 +294,7 @@ def _factors(u, v):
 
 class KeysValues(NamedTuple):
     "What a causal AFTFull keeps of the tokens so far."
-    seen:int|Tensor # How many, for all rows or for each, `(b,)`
+    seen:int|Tensor # Number of tokens, for all rows or for each, `(b,)`
     keys:Tensor     # `(b, n, d)`
     values:Tensor   # `(b, n, d)`
 
@@ -336,7 +336,7 @@ class AFTFull(_Biased):
                          sums=self.known_sums(self._visible(w)))
 
     def bias_rows(self)->Tensor: # `(n, n)`; minus infinity for what a row does not see
-        "The biases whose span within a row decides about the way to sum."
+        "The biases whose span within a row decides the way to sum."
         return self._visible(self.biases())
 
     def _visible(self, w):
@@ -345,26 +345,26 @@ class AFTFull(_Biased):
 
     def start(self,
         batch:int,   # Batch size
-    )->KeysValues:   # Of no token
+    )->KeysValues:   # Of no tokens
         "The state before the first token."
         return KeysValues(0, *[self._state_zeros(batch, 0)]*2)
 
     def step(self,
         x_t:Tensor,                   # One token of each sequence, `(b, d)`
-        state:KeysValues,             # What `start` or the step before returned
+        state:KeysValues,             # What `start` or the previous step returned
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # Mixed token, `(b, d)`, and the new state
         "One token of the causal form; time and memory grow with the tokens seen."
         return step_as_piece(self, x_t, state, key_padding_mask, KeysValues)
 
     def _piece_mean(self, k, v, state, lengths):
-        "One row of biases for one token, otherwise the mean of all tokens so far again."
+        "One row of biases for one token, otherwise the mean of all tokens so far, recomputed."
         (b,n,_),longest = k.shape,count_tokens(self.grid, self.prefix)
         seen = count_seen(state.seen, n, lengths, longest)
         keys,values = (append_tokens(cache, state.seen, new, seen)[:,:longest]
                        for cache,new in ((state.keys, k), (state.values, v)))
         new = KeysValues(seen, keys, values)
-        if n == 1 and isinstance(seen, int): # all rows are at its end
+        if n == 1 and isinstance(seen, int): # all rows are equally long
             row = self._row_at(state.seen).to(keys)
             return self._row_mean(keys, values, row, hidden=False)[:,None],new
         at = piece_positions(state.seen, n, k.device).clamp(max=longest-1)
@@ -378,7 +378,7 @@ class AFTFull(_Biased):
         return mean,new
 
     def _row_at(self, at):
-        "The biases of the token at one position, of those up to it, `(1, at+1)`."
+        "The biases of the token at one position for those up to it, `(1, at+1)`."
         if self.rank is None: return self.w[at:at+1,:at+1]
         return _factors(self.u[at:at+1], self.v[:at+1])
 
@@ -430,22 +430,22 @@ def factors_to_band(
     nothing = torch.zeros_like(v[:1])
     near = torch.cat([torch.cat([nothing, v[:-1]]), v, torch.cat([v[1:], nothing])], dim=1)
     blocks = _factors(u, near)
-    # Rows that are read one entry longer than they are move back by one from row to row.
+    # Reading the same numbers in rows one longer moves each row back by one.
     rows = F.pad(blocks.flatten(1), (0, size)).unflatten(1, (size, 3*size+1))
     return rows[...,size-left:size+right+1].flatten(0, 1)[:n]
 
 class WindowState(NamedTuple):
     "What a causal mixer with a window keeps of the tokens so far."
-    seen:Tensor          # How many, `(b,)`
+    seen:Tensor          # Number of tokens, `(b,)`
     keys:Tensor          # In the window, `(b, left, d)`
     values:Tensor        # In the window, `(b, left, d)`
-    earlier:WeightedSums # Of the tokens before the window
+    earlier:WeightedSums # Sums over the tokens before the window
 
 class _Windowed:
     "Generation with a window: the tokens in it one by one, all earlier ones as two sums."
     def start(self,
         batch:int,    # Batch size
-    )->WindowState:   # Of no token
+    )->WindowState:   # Of no tokens
         "The state before the first token."
         zeros = self._state_zeros(batch)
         earlier,left = no_tokens(zeros),self._left()
@@ -455,7 +455,7 @@ class _Windowed:
 
     def step(self,
         x_t:Tensor,                   # One token of each sequence, `(b, d)`
-        state:WindowState,            # What `start` or the step before returned
+        state:WindowState,            # What `start` or the previous step returned
         key_padding_mask:Tensor=None, # `True` for a row that waits, `(b,)`
     )->tuple:                         # Mixed token, `(b, d)`, and the new state
         "One token of the causal form; the time depends on the window only."
@@ -468,14 +468,14 @@ class _Windowed:
         values = torch.cat([state.values, v[:,None]], dim=1)
         row = self._row(state.seen, key_padding_mask)
         mean = self._near_and_far(keys, values, row, state)
-        # what leaves the window joins the earlier tokens, once there is something to leave it
+        # the token that leaves the window joins the earlier ones, once the window is full
         leaves = (state.seen >= left)[:,None]
         earlier = add_token(state.earlier, keys[:,0], values[:,0], leaves)
         new = WindowState(state.seen+1, keys[:,1:], values[:,1:], earlier)
         return self._finish(q, mean.to(v.dtype), v),hold(state, new, key_padding_mask)
 
     def _piece_mean(self, k, v, state, lengths):
-        "The window, and one token for all before it, stand in front of the piece."
+        "The window, and one token for all before it, are put in front of the piece."
         (b,n,d),left = v.shape,self._left()
         if k.shape != v.shape: k = k.repeat_interleave(d//k.shape[-1], dim=-1)
         band = self._piece_band(state.seen, n, lengths)
@@ -517,7 +517,7 @@ class _Windowed:
 
     @staticmethod
     def _window_mean(keys, values, w, top, *earlier):
-        "Places of the window that are still empty have the lowest key, and so the weight 0."
+        "Slots of the window that are still empty have the lowest key, and so the weight 0."
         p,largest = (w - top).exp().mT,keys.amax(dim=1) # (1 or b, entries, groups)
         if w.shape[1] > 1: p = p.repeat_interleave(keys.shape[-1]//w.shape[1], dim=2)
         if earlier: largest = torch.maximum(largest, earlier[0])
@@ -529,7 +529,7 @@ class _Windowed:
         return (e/weight[:,None]*values).sum(dim=1) + scale/weight*earlier[1]
 
     def _exact_window_mean(self, keys, values, row, state):
-        "The same for any biases; the earlier tokens are one that counts as often as they weigh."
+        "The same for any biases; the earlier tokens become one token with their total weight."
         n,(top,total,weight) = keys.shape[1],state.earlier
         number = torch.arange(n, device=keys.device)
         count = (number >= n-1 - state.seen[:,None])[...,None].to(keys).expand_as(keys)
@@ -545,7 +545,7 @@ class _Windowed:
 # %% ../../nbs/mixers/aft/00_variants.ipynb #a920ba9c
 @checked
 class AFTLocal(_Windowed, AFTFull):
-    "AFT with learned biases between near tokens, 0 between all others (Zhai et al. 2021, Eq. 4)."
+    "AFT with learned biases between nearby tokens, 0 between all others (Zhai et al. 2021, Eq. 4)."
     def __init__(self,
         dim:int,             # Channels per token
         grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
@@ -553,7 +553,7 @@ class AFTLocal(_Windowed, AFTFull):
         prefix:int=0,        # Tokens in front that have no position on the grid, and no biases
         causal:bool=False,   # Each token reads only itself and what came before
         window:int=32,       # Tokens less than this apart along each axis have learned biases
-        rank:int|None=128,   # Width of the biases' factors; `None`: a number for each entry
+        rank:int|None=128,   # Width of the biases' factors; `None`: one number per entry
         connect:bool=True,   # Read tokens outside the window too, with bias 0; on a grid always
         gate=torch.sigmoid,  # Nonlinearity of the query; `None`: no query (Table 12)
     ):
@@ -587,12 +587,12 @@ class AFTLocal(_Windowed, AFTFull):
         return self._piece_band(seen, 1, None if waits is None else (~waits).long())[:,None,0]
 
     def _row_at(self, at):
-        "The biases of the token at one position, where all rows are there, `(1, 1, left+1)`."
+        "The biases of the token at one position, the same for all rows, `(1, 1, left+1)`."
         count_seen(at, 1, None, self.grid[0])
         if self.rank is None: return self.w[None,at:at+1]
         first = max(0, at - self._left())
         row = _factors(self.u[at:at+1], self.v[first:at+1])
-        return F.pad(row, (self._left() + 1 - row.shape[1], 0))[None] # places that are empty
+        return F.pad(row, (self._left() + 1 - row.shape[1], 0))[None] # empty slots
 
     def _piece_band(self, seen, n, lengths):
         "The biases of n tokens after `seen` `(b,)` others, for their windows, `(b, n, left+1)`."
@@ -605,7 +605,7 @@ class AFTLocal(_Windowed, AFTFull):
         return _factors(self.u[at][...,None,:], columns.mT)[...,0,:]
 
     def bias_rows(self)->Tensor: # `(..., rows, columns)`
-        "The biases whose span within a row decides about the way to sum."
+        "The biases whose span within a row decides the way to sum."
         return super().bias_rows() if self._as_matrix() else self._rows(self.band())
 
     def _rows(self, band):

@@ -7,7 +7,7 @@ __all__ = ['IMAGENETTE', 'CHECK_UP_TO', 'download', 'data_path', 'open_image', '
            'digits', 'read_cifar', 'shift_mat', 'cifar10', 'imagenet', 'data_config', 'image_tensor']
 
 # %% ../../nbs/data/00_images.ipynb #8a591050
-import copy,hashlib,io,lzma,math,os,pickle,shutil
+import copy,hashlib,io,lzma,math,os,pickle,shutil,tarfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import zip_longest
@@ -70,7 +70,8 @@ def download(
             raise OSError(f"could not fetch {target.name} from {url} ({e}); fetch and unpack it "
                           "yourself, and name the folder that holds it by path or by "
                           "ATTNFREE_DATA") from e
-        shutil.unpack_archive(archive, tmp, **({} if zipped else dict(filter='data')))
+        safe = not zipped and hasattr(tarfile, 'data_filter')  # not in early Pythons 3.10 and 3.11
+        shutil.unpack_archive(archive, tmp, **(dict(filter='data') if safe else {}))
         os.replace(Path(tmp)/target.name, target)
     return target
 

@@ -22,7 +22,7 @@ from .prefix_mean import (LOWEST,HIGHEST,_channels,_keys_values,_merge,_merge_ba
 # %% ../../nbs/kernels/02_biased_mean.ipynb #f842f02f
 @triton.jit
 def _exponent(key, bias, top):
-    "`key + bias - top`, with what the sum is rounded by."
+    "`key + bias - top`, corrected for the rounding of the sum."
     x = key + bias
     part = x - key
     return (x - top) + ((key - (x - part)) + (bias - part))
@@ -41,7 +41,7 @@ def _token(k, v, count, unit, text, s, n, d, c, known, EACH:tl.constexpr):
 
 @triton.jit
 def _senders(tops, weights, mean, grad, unit, at, inside):
-    "Of the rows at some places: their units, and the gradients of their two sums."
+    "The units of some rows, and the gradients of their two sums."
     y = tl.load(mean + at, mask=inside, other=0.).to(tl.float32)/unit
     g = tl.load(grad + at, mask=inside, other=0.).to(tl.float32)
     g = g/tl.load(weights + at, mask=inside, other=1.)
@@ -120,7 +120,7 @@ def _senders_after(tops, weights, mean, grad, scale, n, d, group, shift,
 @triton.jit
 def tile_senders(tops, weights, mean, grad, scale, states, n, d, group, shift, size,
                  T:tl.constexpr, C:tl.constexpr):
-    "What the rows `shift` after a tile's own send to tokens that they have no bias for."
+    "The gradients that rows `shift` after a tile's own send to tokens they have no bias for."
     top,g,h = _senders_after(tops, weights, mean, grad, scale, n, d, group, shift, T, C)
     unit = tl.min(top, axis=0, keep_dims=True)
     e = tl.exp(unit - top)
@@ -151,7 +151,7 @@ def window_backward(k, v, count, scale, w, tops, weights, mean, grad, behind, be
     start = tl.program_id(1)*T
     s = start + tl.arange(0, T)[:,None]
     g,h = tl.zeros((T, C), tl.float32),tl.zeros((T, C), tl.float32)
-    if BEFORE: # read by rows far behind
+    if BEFORE: # read by rows far after
         g,h = _from_far(key, times, tops, weights, mean, grad, scale, behind, n, d, group,
                         left + 1, size, True, T, C)
     if BEHIND:
@@ -195,7 +195,7 @@ def bias_backward(k, v, count, scale, w, tops, weights, mean, grad, dw, texts, g
 
 # %% ../../nbs/kernels/02_biased_mean.ipynb #12bd6be2
 class _Sizes:
-    "What the kernels are started with: programs, and numbers of everything."
+    "What the kernels are launched with: programs and sizes."
     def __init__(self, v, w, count, left, right, connect, matrix):
         (b,n,d),group,T = v.shape,v.shape[2]//len(w),tiles.TILE
         C = min(T, max(8, triton.next_power_of_2(group)))
@@ -213,7 +213,7 @@ class _Sizes:
         return v.new_empty(3, v.shape[0], self.grid[1], v.shape[2], dtype=torch.float32)
 
     def through(self, states, **options):
-        "The state of all tiles before each, or behind it."
+        "The state of all tiles before each, or after it."
         moved,(_,tiles_,b),d = torch.empty_like(states),self.grid,self.tile['d']
         T = self.tile['T']
         tiles_before[triton.cdiv(d, T),b](states, moved, tiles=tiles_, d=d, **self.size, S=T, C=T,
@@ -221,7 +221,7 @@ class _Sizes:
         return moved
 
 def _places_of(w, left, matrix):
-    "Where the entry of row 0 for token 0 would stand, and steps by groups, rows and tokens."
+    "The offset of row 0's entry for token 0, and the strides of groups, rows and tokens."
     wg,wt,ws = w.stride()
     return (0, wg, wt, ws) if matrix else (left*ws, wg, wt - ws, ws)
 
@@ -282,7 +282,7 @@ def window_mean_backward(
     right:int|None,      # How many after it
     connect:bool,        # Read tokens outside the window too
     matrix:bool,         # Whether w has a column for each token
-)->tuple[Tensor,Tensor,Tensor]: # Those of keys, values and biases
+)->tuple[Tensor,Tensor,Tensor]: # Gradients of keys, values and biases
     "The gradients of a mean with biases."
     k,v,scale,grad = k.contiguous(),v.contiguous(),scale.contiguous(),grad.contiguous()
     count = count if count is None else count.contiguous()
@@ -310,7 +310,7 @@ def window_mean_backward(
                                        **places, **sizes.count)
     return dk,dv,dw.sum(dim=0)
 
-PROGRAMS = 1024 # that fill a GPU
+PROGRAMS = 1024 # enough to fill a GPU
 
 @window_mean_backward.register_fake
 def _empty_gradients(k, v, w, *rest):
@@ -342,7 +342,7 @@ def exact_band_mean(
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
     count:Tensor=None,            # How often each token counts, a constant, `(b, n, 1 or d)`
 )->Tensor:                        # `(b, n, d)`
-    "The mean of `v` weighted by `exp(k + w)`, w 0 outside a band, as `band_mean` has it."
+    "The mean of `v` weighted by `exp(k + w)`, w 0 outside a band, as `band_mean` computes it."
     return _mean(k, v, band, key_padding_mask, count, left, right, connect, False)
 
 @checked
@@ -354,7 +354,7 @@ def exact_full_mean(
     causal:bool=False,            # Each token reads only itself and what came before
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
 )->Tensor:                        # `(b, n, d)`
-    "The mean of `v`, weighted by `exp(k + w)`, as `full_mean` has it."
+    "The mean of `v`, weighted by `exp(k + w)`, as `full_mean` computes it."
     reach = len(w) - 1
     right = None if causal else reach
     return _mean(k, v, w[None], key_padding_mask, None, reach, right, False, True)
@@ -378,7 +378,7 @@ def _pairs(device):
 @cache
 @checked
 def agrees(
-    device:str='cuda', # Where to try
+    device:str='cuda', # Device to try
 )->bool:               # `False` after a warning
     "Whether the kernels for means with biases can be used."
     return trusted('means with biases', _pairs, device)

@@ -35,14 +35,14 @@ def _merge_back(m1, x1, y1, m2, x2, y2):
 
 @triton.jit
 def _channels(group, C:tl.constexpr):
-    "Channels `(1, C)` of this program, all of one group, and which there are."
+    "Channels `(1, C)` of this program, all of one group, and which of them exist."
     blocks = tl.cdiv(group, C)
     place = tl.program_id(0)%blocks*C + tl.arange(0, C)[None,:]
     return tl.program_id(0)//blocks*group + place,place < group
 
 @triton.jit
 def _places(n, d, group, shift, T:tl.constexpr, C:tl.constexpr):
-    "Channels `(1, C)`; rows and places of the tokens `shift` after a tile's, and which there are."
+    "Channels `(1, C)`; rows and offsets of the tokens `shift` after a tile's, and which exist."
     c,known = _channels(group, C)
     t = tl.program_id(1)*T + tl.arange(0, T)[:,None] + shift
     row = tl.program_id(2).to(tl.int64)*n + t
@@ -59,12 +59,12 @@ def _keys_values(k, v, count, scale, n, d, group, shift,
     s = tl.load(scale + tl.program_id(2)*d + c, mask=c < d, other=1.)
     key = tl.load(k + at, mask=inside, other=LOWEST).to(tl.float32)
     value = tl.load(v + at, mask=inside, other=0.).to(tl.float32)/s
-    counts = times > 0 # what stands where there is padding is not read
+    counts = times > 0 # values at padding are not read
     return tl.where(counts, key, LOWEST),tl.where(counts, value, 0.),times
 
 @triton.jit
 def _state_places(states, d, group, C:tl.constexpr):
-    "Where the state of this program's tile begins, `(1, C)`, and which channels there are."
+    "Where the state of this program's tile begins, `(1, C)`, and which channels exist."
     c,known = _channels(group, C)
     tile = tl.program_id(2).to(tl.int64)*tl.num_programs(1) + tl.program_id(1)
     return states + tile*d + c,known
@@ -98,7 +98,7 @@ def tile_sums(k, v, count, scale, states, n, d, group, shift, size,
 @triton.jit
 def tiles_before(states, before, tiles, d, size,
                  GRADIENTS:tl.constexpr, REVERSE:tl.constexpr, S:tl.constexpr, C:tl.constexpr):
-    "The state of all tiles before each; with REVERSE, of all behind it."
+    "The state of all tiles before each; with REVERSE, of all after it."
     NOTHING:tl.constexpr = HIGHEST if GRADIENTS else LOWEST
     c = tl.program_id(0)*C + tl.arange(0, C)[None,:]
     start = tl.program_id(1).to(tl.int64)*tiles*d
@@ -146,7 +146,7 @@ def tile_means(k, v, count, scale, before, mean, n, d, size,
     top,total,weight = _up_to(key, value, times, before, size, d, d, C)
     c,row,at,inside = _places(n, d, d, 0, T, C)
     s = tl.load(scale + tl.program_id(2)*d + c, mask=c < d, other=1.)
-    y = total/tl.where(weight == 0, 1., weight)*s # where all before is padding it is 0
+    y = total/tl.where(weight == 0, 1., weight)*s # 0 where all tokens so far are padding
     tl.store(mean + at, y.to(mean.dtype.element_ty), mask=inside)
 
 # %% ../../nbs/kernels/01_prefix_mean.ipynb #a3ee3e9d
@@ -161,7 +161,7 @@ def _arriving(grad, top, total, weight, n, d, T:tl.constexpr, C:tl.constexpr):
 @triton.jit
 def tile_gradients(k, v, count, scale, before, grad, states, n, d, size,
                    EACH:tl.constexpr, T:tl.constexpr, C:tl.constexpr):
-    "What the tokens of a tile send to those before it."
+    "The gradients that the tokens of a tile send to those before it."
     key,value,times = _keys_values(k, v, count, scale, n, d, d, 0, EACH, T, C)
     top,total,weight = _up_to(key, value, times, before, size, d, d, C)
     top,g,h = _arriving(grad, top, total, weight, n, d, T, C)
@@ -187,10 +187,10 @@ def tile_backward(k, v, count, scale, before, grad, behind, dk, dv, n, d, size,
     tl.store(dk + at, ((e*g*value + e*h)*s).to(dk.dtype.element_ty), mask=inside)
 
 # %% ../../nbs/kernels/01_prefix_mean.ipynb #b4d646c0
-TILE = 32 # tokens of a tile, channels of a block, and tiles of a step through them
+TILE = 32 # tokens per tile, channels per block, and tiles per step of the scan
 
 def _sizes(v, count):
-    "What the kernels are started with: programs, and numbers of everything."
+    "What the kernels are launched with: programs and sizes."
     (b,n,d),tiles = v.shape,triton.cdiv(v.shape[1], TILE)
     each = 0 if count is None else 1 if count.shape[-1] == 1 else 2
     blocks = triton.cdiv(d, TILE)
@@ -235,7 +235,7 @@ def prefix_mean_backward(
     scale:Tensor,        # From value_scale
     before:Tensor,       # The states before the tiles
     grad:Tensor,         # The gradient of the mean, `(b, n, d)`
-)->tuple[Tensor,Tensor]: # Those of keys and values
+)->tuple[Tensor,Tensor]: # Gradients of keys and values
     "The gradients of a causal mean."
     k,v,scale,grad = k.contiguous(),v.contiguous(),scale.contiguous(),grad.contiguous()
     count = count if count is None else count.contiguous()
@@ -285,7 +285,7 @@ def causal_mean(
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
     count:Tensor=None,            # How often each token counts, a constant, `(b, n, 1 or d)`
 )->Tensor:                        # `(b, n, d)`
-    "The causal mean of `v`, weighted by `exp(k)`, as `plain_mean(..., causal=True)` has it."
+    "The causal mean of `v`, weighted by `exp(k)`, as `plain_mean(..., causal=True)` computes it."
     return prefix_mean(*prepared(k, v, key_padding_mask, count))[0].to(v.dtype)
 
 # %% ../../nbs/kernels/01_prefix_mean.ipynb #0c8ceb8e
@@ -298,7 +298,7 @@ def _pairs(device):
 @cache
 @checked
 def agrees(
-    device:str='cuda', # Where to try
+    device:str='cuda', # Device to try
 )->bool:               # `False` after a warning
     "Whether the kernels for causal means can be used."
     return trusted('causal means', _pairs, device)

@@ -15,10 +15,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 # %% ../../nbs/kernels/00_proofs.ipynb #ef81c861
 def interpreted(
-    source:str, # A program that prints json last
-    **given,    # Variables that it finds, as json has them
-):              # What it printed last; raises `RuntimeError` with its last words if it failed
-    "What a program with kernels in it computes, in Triton's interpreter."
+    source:str, # A program whose last printed line is json
+    **given,    # Variables for it, of types that json has
+):              # What it printed last; raises `RuntimeError` with the end of its stderr if it fails
+    "Run a program with kernels in Triton's interpreter."
     given = f'import json\nglobals().update(json.loads({json.dumps(given)!r}))\n'
     done = subprocess.run([sys.executable, '-W', 'ignore', '-c', given + source], text=True,
                           capture_output=True, env={**os.environ, 'TRITON_INTERPRET': '1'})
@@ -29,10 +29,10 @@ def interpreted(
 def resources(
     kernel,         # A function of `triton.jit`
     pointers:dict,  # Types of what its arguments point to, such as `dict(k='bf16')`
-    constants:dict, # Its constants; those that it does not have are left out
+    constants:dict, # Its constants; those that it does not have are ignored
     target:int,     # Which GPU: 80 for A100, 90 for H100 and H200
 )->dict:            # Registers of a thread, bytes spilled, bytes of shared memory
-    "What a kernel takes of a GPU; arguments that are neither pointers nor constants are integers."
+    "The GPU resources of a kernel; arguments neither pointers nor constants are integers."
     import triton.backends.nvidia as nvidia
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource,compile
@@ -53,9 +53,9 @@ def resources(
 
 # %% ../../nbs/kernels/00_proofs.ipynb #0ea19c12
 def trusted(
-    what:str,     # Which means, for the warning
+    what:str,     # What the kernels compute, for the warning
     pairs,        # A function of a device: pairs of what kernels and PyTorch compute
-    device:str,   # Where to try
+    device:str,   # Device to try
 )->bool:          # `False` after a warning
     "Whether kernels can be built on this machine and compute what PyTorch's operations do."
     try:
@@ -66,14 +66,14 @@ def trusted(
         if worst < 1e-3: return True
         found = f'differ by {worst:.1e} from what they should compute'
     warnings.warn(f"the kernels for {what} {found}: PyTorch's operations are used instead, "
-                  "which are slower; ATTNFREE_KERNELS=0 leaves out the attempt")
+                  "which are slower; ATTNFREE_KERNELS=0 skips the attempt")
     return False
 
 def small_case(
-    device:str, # Where to compute
+    device:str, # Device of the tensors
     *rest,      # Shapes of more tensors
-)->tuple:       # Keys, values and those, which need gradients; a padding mask
-    "Random numbers to try kernels with, of 40 tokens and 34 channels: two tiles of each."
+)->tuple:       # Keys, values and those, all with gradients; a padding mask
+    "Random inputs to try kernels with, of 40 tokens and 34 channels: two tiles of each."
     generator = torch.Generator().manual_seed(0)
     def random(*shape): return torch.randn(*shape, generator=generator).to(device)
     shapes = (2, 40, 34),(2, 40, 34),*rest
@@ -83,5 +83,5 @@ def with_gradients(
     mean:Tensor, # `(b, n, d)`
     *inputs,     # What it was computed from
 )->tuple:        # The mean, and the gradient of each input
-    "A mean and its gradients for an arriving gradient that is not the same everywhere."
+    "A mean and its gradients, for an incoming gradient that varies."
     return mean,*torch.autograd.grad(mean, inputs, mean.detach().cos())

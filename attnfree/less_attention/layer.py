@@ -22,11 +22,11 @@ class ScoreFactors(NamedTuple):
     "Scores as products that are not written out: `q k^T + rows columns^T`."
     q:Tensor            # Queries, the scale included, `(b, heads, n, c)`
     k:Tensor            # Keys, `(b, heads, n, c)`
-    rows:Tensor=None    # For all images, `(n, r)` or `(heads, n, r)`; `None`: nothing
+    rows:Tensor=None    # Shared by all images, `(n, r)` or `(heads, n, r)`; `None`: none
     columns:Tensor=None # Likewise
 
-    def bias(self)->Tensor: # `(n, n)` or `(heads, n, n)`; `None`: nothing
-        "What is the same for all images."
+    def bias(self)->Tensor: # `(n, n)` or `(heads, n, n)`; `None`: none
+        "The term that all images share."
         return None if self.rows is None else self.rows @ self.columns.mT
 
 @checked
@@ -117,7 +117,7 @@ class ScoredAttention(nn.Module):
         *,
         mask:Tensor=None,       # Added before the softmax only, broadcastable likewise
         need_scores:bool=True,  # `False`: return `None` for the scores
-    )->tuple[Tensor,Tensor|ScoreFactors]: # Tokens, `(b, n, d)`, and scores in the form that is less
+    )->tuple[Tensor,Tensor|ScoreFactors]: # Tokens, `(b, n, d)`, and scores in the cheaper form
         "Compare all tokens; every token reads by its row of the scores."
         check_tokens(x, self.grid, self.prefix)
         q,k,v = self.qkv(x).chunk(3, dim=-1)
@@ -160,7 +160,7 @@ class LessAttention(nn.Module):
         prefix:int=0,        # Tokens in front that have no position on the grid
         causal:bool=False,   # Not possible
         heads:int=None,      # Heads of the scores; `None`: one for every 64 channels
-        share:str='heads',   # Pairs of maps: 'heads': one, 'none': one each, 'map': for the mean
+        share:str='heads',   # Maps: 'heads' one pair, 'none' one per head, 'map' for the mean
         drop:float=0,        # Dropout on the attention weights
     ):
         super().__init__()
@@ -180,7 +180,7 @@ class LessAttention(nn.Module):
         self.theta_bias,self.psi_bias = zeros(),zeros()
 
     def _check(self, scores):
-        "Raise `ValueError` unless `scores` are such as this layer transforms."
+        "Raise `ValueError` unless this layer can transform `scores`."
         if scores is None:
             raise ValueError("scores=None, but less attention transforms the scores of an earlier "
                              "layer: the first layer must be ScoredAttention")
@@ -199,7 +199,7 @@ class LessAttention(nn.Module):
         scores:Tensor|ScoreFactors, # Scores of the layer before, `(b, heads, n, n)` or a product
         *,
         mask:Tensor=None,           # Added before the softmax, broadcastable to `(b, heads, n, n)`
-    )->tuple[Tensor,Tensor|ScoreFactors]: # Tokens, `(b, n, d)`; new scores, by 'map' `(b, 1, n, n)`
+    )->tuple[Tensor,Tensor|ScoreFactors]: # Tokens, `(b, n, d)`; new scores, 'map' `(b, 1, n, n)`
         "Transform the scores; every token reads by its row. Raises `ValueError` for another size."
         self._check(scores)
         if self.share == 'map': scores = dense_scores(scores).mean(dim=1, keepdim=True)
@@ -211,7 +211,7 @@ class LessAttention(nn.Module):
     def keep_for_penalty(self,
         keep:bool, # Whether to keep the scores of each pass in training mode
     )->None:
-        "Begin or stop to keep scores; either way those that were kept are forgotten."
+        "Start or stop keeping scores; either way those kept so far are dropped."
         self._keeps,self._kept = keep,None
 
     def penalty(self)->Tensor: # A scalar
@@ -222,7 +222,7 @@ class LessAttention(nn.Module):
         return diagonality_loss(dense_scores(self._kept))
 
     def __getstate__(self):
-        "What copies and files hold: no kept scores."
+        "The state for copies and files, without kept scores."
         return self.__dict__ | dict(_keeps=False, _kept=None)
 
     def no_weight_decay(self)->set[str]: # Names as in `named_parameters`
@@ -269,16 +269,16 @@ def diagonality_loss(
 @checked
 def scored_layers(
     model:nn.Module, # Any network
-)->dict:             # From the name of a layer in the network to the layer
-    "The layers with scores, in order: those that say by `compares` whether they compare tokens."
+)->dict:             # Layers by their name in the network
+    "The layers with scores, in order: those with `compares`, whether they compare tokens."
     return {name: part for name,part in model.named_modules() if hasattr(part, 'compares')}
 
 @contextmanager
 @checked
 def collect_scores(
     model:nn.Module, # Any network with such layers
-):                   # For `with`: from a layer's name to its last scores, `(b, heads, n, n)`
-    "The scores, with gradients, of all layers of `model` as it is called within `with`."
+):                   # Context manager: the last scores by layer name, `(b, heads, n, n)`
+    "The scores, with gradients, of all layers of `model` in calls inside `with`."
     scores,handles = {},[]
     def ask(layer, given, named): return given,named | dict(need_scores=True)
     def keep(name):
@@ -295,7 +295,7 @@ def collect_scores(
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #5c83b7c0
 @checked
 def map_similarity(
-    scores:list[Tensor], # Of layers with equally many tokens, `(b, heads, n, n)` or `(b, 1, n, n)`
+    scores:list[Tensor], # Of layers with as many tokens each, `(b, heads, n, n)` or `(b, 1, n, n)`
 )->Tensor:               # `(layers, layers)`, ones on the diagonal
     "Cosine similarity of the attention maps of every two layers, the mean over images and heads."
     sizes = {tuple(s.shape[-2:]) for s in scores}

@@ -27,7 +27,7 @@ from .layer import LessAttention,ScoredAttention,scored_layers
 # %% ../../nbs/mixers/less_attention/02_plugin.ipynb #531d5796
 @checked
 class ScoreRelay:
-    "Scores on their way from a layer to a later one, beside the tokens; each thread has its own."
+    "Passes scores from a layer to a later one, alongside the tokens; each thread has its own."
     def __init__(self,
         recompute:bool=False, # Whether its layers recompute their maps in the backward pass
     ):
@@ -40,7 +40,7 @@ class ScoreRelay:
         self._here.scores = scores
 
     def take(self)->Tensor: # Scores of the layer before, `(b, heads, n, n)`
-        "What was put here; afterwards the relay is empty. Raises `ValueError` if it is."
+        "Take out the stored scores; raises `ValueError` if there are none."
         scores,self._here.scores = getattr(self._here, 'scores', None),None
         if scores is None:
             raise ValueError("no scores were passed on: less attention runs after the attention of "
@@ -52,16 +52,16 @@ class ScoreRelay:
 
 # %% ../../nbs/mixers/less_attention/02_plugin.ipynb #6525820e
 @checked
-@register_notrace_module # one node where timm traces by torch.fx
+@register_notrace_module # a single node for timm's torch.fx tracing
 class RelayedAttention(nn.Module):
-    "Replaces an attention of a timm block; passes its scores to later layers by a ScoreRelay."
+    "Replaces the attention of a timm block; a ScoreRelay passes its scores to later layers."
     def __init__(self,
         layer:nn.Module,         # ScoredAttention or LessAttention
         relay:ScoreRelay,        # Shared with the layers that scores come from and go to
-        gives:bool,              # Whether a later layer takes the scores
+        gives:bool,              # Whether a later layer uses the scores
         proj_drop:nn.Module,     # What follows the output projection
         table:nn.Parameter=None, # Swin's relative position biases, `(offsets, heads)`
-        index:Tensor=None,       # Which of these is for which pair of tokens, `(n, n)`
+        index:Tensor=None,       # Their index for each pair of tokens, `(n, n)`
     ):
         super().__init__()
         self.layer,self.relay,self.gives,self.proj_drop = layer,relay,gives,proj_drop
@@ -81,7 +81,7 @@ class RelayedAttention(nn.Module):
 
     def forward(self,
         x:Tensor,                     # Tokens, `(b, n, d)`
-        size:tuple[int,int]=None,     # Their grid, where the block knows it (PVT-v2)
+        size:tuple[int,int]=None,     # Their grid, if the block passes it (PVT-v2)
         attn_mask:Tensor=None,        # Must be off; accepted because blocks pass it
         is_causal:bool=False,         # Must be off; accepted because blocks pass it
         key_padding_mask:Tensor=None, # Must be off; accepted because blocks pass it
@@ -108,7 +108,7 @@ class RelayedAttention(nn.Module):
 # %% ../../nbs/mixers/less_attention/02_plugin.ipynb #422a0297
 @register_notrace_module
 class RelayedWindowAttention(RelayedAttention):
-    "For Swin's windows: biases by offset belong to the scores, the mask of shifted windows not."
+    "For Swin's windows: scores include biases by offset, but not the masks of shifted windows."
     def _added(self):
         "What the biases add to the scores, `(1, heads, n, n)`; `None` without biases."
         if self.relative_position_bias_table is None: return None
@@ -118,7 +118,7 @@ class RelayedWindowAttention(RelayedAttention):
 
     def forward(self,
         x:Tensor,         # Tokens of each window, `(b*windows, n, d)`
-        mask:Tensor=None, # What separates tokens in a shifted window, `(windows, n, n)`
+        mask:Tensor=None, # Mask of the shifted windows, `(windows, n, n)`
     )->Tensor:            # Tokens, `(b*windows, n, d)`
         "Mix `x` over the tokens of each window."
         if mask is not None: mask = mask.repeat(x.shape[0]//mask.shape[0], 1, 1)[:,None]
@@ -127,7 +127,7 @@ class RelayedWindowAttention(RelayedAttention):
 
 # %% ../../nbs/mixers/less_attention/02_plugin.ipynb #7fd10b44
 class _Stage(NamedTuple):
-    "What the conversion must know of one stage."
+    "What the conversion needs to know about one stage."
     blocks:list           # Its blocks
     grid:tuple            # Tokens that attend to each other, `(h, w)` or `(n,)`
     prefix:int=0          # Tokens in front that have no position on the grid
@@ -162,7 +162,7 @@ def _pvt_stages(model, img_size):
     return stages
 
 def _our_stages(model):
-    "The only stage of a backbone of ours."
+    "The only stage of a backbone of this package."
     if not isinstance(model.body, Stack):
         raise ValueError(f"body={type(model.body).__name__} cannot be converted, only a Stack of "
                          "blocks")
@@ -198,7 +198,7 @@ def _shifts(stage):
     return [getattr(block, 'shift_size', None) for block in stage.blocks]
 
 def _check_stage(stage, keep, where):
-    "Raise `ValueError` where layers after `keep` cannot be converted; whether any need to be."
+    "Whether layers are converted; raises `ValueError` if one after `keep` cannot be."
     layers,depth = [_attention(block) for block in stage.blocks],len(stage.blocks)
     for attn in layers:
         reason = _obstacle(attn)
@@ -253,7 +253,7 @@ def _parts(attn):
     return qkv,attn.proj,attn.num_heads,attn.attn_drop.p,attn.proj_drop
 
 def _scored(qkv, out, grid, share, **options):
-    "Attention with these weights, or with a `share` less attention with the last third of `qkv`."
+    "Attention with these weights; given `share`, less attention with the last third of `qkv`."
     dim = qkv.in_features
     with torch.device(qkv.weight.device):
         if share is None: layer = ScoredAttention(dim, grid, **options)
@@ -267,7 +267,7 @@ def _scored(qkv, out, grid, share, **options):
     return layer
 
 def _new_layer(attn, stage, share, relay, gives):
-    "What replaces `attn`: attention with the same weights, or with a `share` less attention."
+    "What replaces `attn`: attention with the same weights or, given `share`, less attention."
     qkv,out,heads,drop,proj_drop = _parts(attn)
     layer = _scored(qkv, out, stage.grid, share, prefix=stage.prefix, heads=heads, drop=drop)
     if isinstance(attn, WindowAttention):
@@ -306,13 +306,13 @@ class _LessAttentionMethods:
                 setattr(part, self._switch, False)
 
     def no_weight_decay(self)->set[str]: # Names as in `named_parameters`
-        "What the network spared before, and the maps over tokens."
+        "What the original network exempts, and the maps over tokens."
         maps = {f'{name}.{parameter}' for name,layer in scored_layers(self).items()
                 if not layer.compares for parameter in layer.no_weight_decay()}
         return {*super().no_weight_decay(), *maps}
 
 class _OneSizeMethods(_LessAttentionMethods):
-    "The same for networks of timm's that could take images of another size."
+    "The same for timm's networks that could change their image size before."
     def set_input_size(self, *sizes, **named_sizes):
         "Not possible: raises `ValueError`."
         raise ValueError("set_input_size is not possible after with_less_attention, whose maps "
@@ -344,7 +344,7 @@ _FAMILIES = { # class of a network: its adapter, and what describes its stages
 }
 
 def _describe(model, img_size):
-    "The adapter and the stages of any network that is known."
+    "The adapter and the stages of any supported network."
     name = type(model).__name__
     if isinstance(model, _LessAttentionMethods):
         raise ValueError("model is already converted: convert a fresh one")
@@ -352,8 +352,8 @@ def _describe(model, img_size):
         raise ValueError(f"{name} is not a model that can be converted. These are: timm's "
                          "VisionTransformer (ViT, DeiT, distilled DeiT), "
                          "PyramidVisionTransformerV2 and SwinTransformer, and "
-                         "attnfree.backbone.Backbone with a Stack of blocks, but no other classes "
-                         "made from them")
+                         "attnfree.backbone.Backbone with a Stack of blocks, but not "
+                         "subclasses of them")
     adapter,stages = _FAMILIES[type(model)]
     if stages is _pvt_stages: return adapter,stages(model, img_size)
     if img_size is not None:
@@ -371,9 +371,9 @@ def with_less_attention(
     model:nn.Module,                  # timm's ViT, DeiT, PVT-v2, Swin, or our ViT; changed in place
     keep:int|tuple|None,              # Leading layers of each stage to keep, `None` for all
     share:str='heads',                # As in LessAttention: 'heads', 'none' or 'map'
-    img_size:int|tuple[int,int]=None, # Of the images, only for PVT-v2; `None`: by `pretrained_cfg`
+    img_size:int|tuple[int,int]=None, # Image size, only for PVT-v2; `None`: from `pretrained_cfg`
 )->nn.Module:                         # The same model, now of its family's adapter class
-    "Turn later attention into less attention; `ValueError`, and nothing changed, if impossible."
+    "Convert later attention to less attention; raises `ValueError`, unchanged, if impossible."
     if share not in ('heads', 'none', 'map'):
         raise ValueError(f"share={share!r} must be 'heads', 'none' or 'map'")
     adapter,stages = _describe(model, img_size)

@@ -79,9 +79,9 @@ _MERGES = {'grid': 'b heads (y p x q) (Y r X s) -> b heads (y x) (Y X) (p q r s)
 class ScoreDownsample(nn.Module):
     "Scores of one stage for the grid of the next (LaViT poster, residual attention downsampling)."
     def __init__(self,
-        heads:int,           # Heads of the scores that come in
-        new_heads:int,       # Heads of the scores that go out
-        grid:tuple[int,int], # Token grid that they come from, `(h, w)`, both even
+        heads:int,           # Heads of the incoming scores
+        new_heads:int,       # Heads of the outgoing scores
+        grid:tuple[int,int], # Token grid of the incoming scores, `(h, w)`, both even
         way:str='grid',      # Merge 2 x 2 tokens on both sides ('grid') or four of a row ('rows')
     ):
         super().__init__()
@@ -100,7 +100,7 @@ class ScoreDownsample(nn.Module):
         self.grid = tuple(grid)
 
     def forward(self,
-        scores:Tensor|ScoreFactors, # `(b, heads, n, n)`, or as a product; one head counts for all
+        scores:Tensor|ScoreFactors, # `(b, heads, n, n)`, or as a product; one head is used for all
     )->Tensor:                      # `(b, new_heads, n/4, n/4)`
         "Merge scores, then mix heads."
         h,w = self.grid
@@ -113,7 +113,7 @@ class ScoreDownsample(nn.Module):
         return mixed + self.pointwise_bias[:,None,None]
 
     def resized(self,
-        grid:tuple[int,int],  # Token grid of the scores that come in
+        grid:tuple[int,int],  # Token grid of the incoming scores
     )->'ScoreDownsample':     # A new module with the same weights
         "The same module for another grid."
         new = deepcopy(self)
@@ -123,7 +123,7 @@ class ScoreDownsample(nn.Module):
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #f90568aa
 @checked
 class StageEmbed(nn.Module):
-    "Begin a stage: merge 2 x 2 tokens of the stage before, if any, normalise, add positions."
+    "Start a stage: merge 2 x 2 tokens of the previous stage, if any, normalise, add positions."
     token_vectors = 'positions', # parameters that are vectors of tokens
     def __init__(self,
         dim:int,             # Channels per token of this stage
@@ -164,7 +164,7 @@ class StageEmbed(nn.Module):
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #6866830d
 @checked
 class ScoredBlock(nn.Module):
-    "A residual block around `ScoredAttention` or `LessAttention`: tokens and scores go through."
+    "A residual block around `ScoredAttention` or `LessAttention`: it passes on tokens and scores."
     def __init__(self,
         dim:int,             # Channels per token
         grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
@@ -181,7 +181,7 @@ class ScoredBlock(nn.Module):
 
     def forward(self,
         x:Tensor,                        # Tokens, `(b, n, d)`
-        scores:Tensor|ScoreFactors=None, # What the mixer takes beside the tokens
+        scores:Tensor|ScoreFactors=None, # Second input of the mixer
         need_scores:bool=None,           # For attention: whether to return scores
     )->tuple[Tensor,Tensor|ScoreFactors]: # Tokens, `(b, n, d)`, and scores, `(b, heads, n, n)`
         "Apply both branches, each around its own residual."
@@ -200,11 +200,11 @@ class ScoredBlock(nn.Module):
 
 @checked
 class Stage(nn.Module):
-    "One stage: begin, then blocks; scores go from block to block (LaViT poster, Figure 1)."
+    "One stage: an embedding, then blocks that pass on scores (LaViT poster, Figure 1)."
     def __init__(self,
-        embed:StageEmbed,              # Begins the stage
+        embed:StageEmbed,              # Makes the tokens of the stage
         blocks:list[nn.Module],        # Blocks that compare, then ScoredBlocks that reuse scores
-        residual:ScoreDownsample=None, # What is added to these scores, from the stage before
+        residual:ScoreDownsample=None, # Makes what is added to these scores, from the stage before
         hands_on:bool=False,           # Whether the next stage needs the last scores
     ):
         super().__init__()
@@ -217,9 +217,9 @@ class Stage(nn.Module):
         return not getattr(self.blocks[i+1].mixer, 'compares', True)
 
     def forward(self,
-        x:Tensor,                        # Tokens of the stage before, or of the stem
-        scores:Tensor|ScoreFactors=None, # Last scores of the stage before, for the residual
-        checkpointing:bool=False,        # Recompute the inside of blocks in the backward pass
+        x:Tensor,                        # Tokens of the previous stage, or of the stem
+        scores:Tensor|ScoreFactors=None, # Last scores of the previous stage, for the residual
+        checkpointing:bool=False,        # Recompute activations inside blocks in the backward pass
     )->tuple[Tensor,Tensor|ScoreFactors]: # Tokens, `(b, n, d)`, and the last scores or `None`
         "All blocks of the stage."
         def run(block, *given):
@@ -250,7 +250,7 @@ class Stage(nn.Module):
 @checked
 class Pyramid(nn.Module):
     "Stages with fewer and wider tokens, the later ones with less attention; for `PyramidBackbone`."
-    parts = 'stages' # where its parts are, after each of which timm's tools may take features
+    parts = 'stages' # holds the parts, after each of which timm's tools can take features
     def __init__(self,
         dims:tuple[int,...],       # Channels per token of each stage
         grid:tuple[int,int],       # Token grid of the first stage; each further one halves it
@@ -287,7 +287,7 @@ class Pyramid(nn.Module):
 
     @staticmethod
     def _check(dims, given, residual, drop_path):
-        "Raise `ValueError` for numbers that are not one per stage, and for unknown options."
+        "Raise `ValueError` unless there is one number per stage, and for unknown options."
         for name,values in given.items():
             if len(values) == len(dims): continue
             raise ValueError(f"{name}={tuple(values)} must have {len(dims)} entries, one for each "
@@ -325,7 +325,7 @@ class Pyramid(nn.Module):
         return [ScoredBlock(dim, grid, mixer, drop_path=next(rates)) for mixer in mixers]
 
     @property
-    def features(self)->list[tuple]: # Of the tokens after each stage: channels and grid
+    def features(self)->list[tuple]: # Channels and grid of the tokens after each stage
         "What `run` returns."
         return [(dim, stage.embed.grid) for dim,stage in zip(self.dims, self.stages)]
 
@@ -363,7 +363,7 @@ class Pyramid(nn.Module):
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #0e06a406
 class PyramidBackbone(Backbone):
-    "Stem, pyramid, readout; features after each stage, layers of learning rates by block."
+    "Stem, pyramid, readout; features after each stage, layer-wise learning rates by block."
     def group_matcher(self,
         coarse:bool=False, # One group for each stage
     )->dict:               # Patterns, as `timm.models.group_parameters` takes them

@@ -44,7 +44,7 @@ def text_files(
 @checked
 def hold_out(
     files:dict[str,Path], # Files by name
-    share:float=0.05,     # Part of them to hold out
+    share:float=0.05,     # Share of them to hold out
 )->tuple:                 # Files to train on, and files held out; a single file is trained on
     "Choose files for validation by their names, so that the choice is the same on every machine."
     def draw(name):
@@ -56,7 +56,7 @@ def hold_out(
     return train,{name: file for name,file in files.items() if name in held}
 
 # %% ../../nbs/text/01_corpus.ipynb #c593f97d
-PACKED = 200 # times its size a packed file may have; texts have up to some 20
+PACKED = 200 # times a packed file's size is the most it may unpack to; texts reach about 20
 
 @checked
 def read_blocks(
@@ -65,8 +65,8 @@ def read_blocks(
 ):                   # Yields bytes
     "A file in blocks that end at white space."
     rest,file,total = b'',Path(file),0
-    if file.exists() and not file.is_file(): # to open a pipe would wait for ever
-        raise ValueError(f"{str(file)!r} is no regular file: name files of text")
+    if file.exists() and not file.is_file(): # opening a pipe would block forever
+        raise ValueError(f"{str(file)!r} is not a regular file: name files of text")
     packed = file.suffix == '.xz'
     with (lzma.open if packed else open)(file, 'rb') as stream:
         try:
@@ -107,9 +107,9 @@ class Texts:
 # %% ../../nbs/text/01_corpus.ipynb #07b4e882
 @checked
 class Corpus:
-    "The tokens of some files, read from the disk when they are used."
+    "The tokens of some files, read from disk when they are used."
     def __init__(self,
-        folder:str|Path, # What token_corpus wrote
+        folder:str|Path, # A folder written by token_corpus
         begin:float=0.,  # Where to begin, as a share of all tokens
         end:float=1.,    # Where to end
     ):
@@ -135,7 +135,7 @@ class Corpus:
 def _id_type(size): return np.dtype('uint16' if size <= 1<<16 else 'uint32')
 
 def _write_corpus(files, tokenizer, folder):
-    "Write the tokens of all files, with what must be known to read them."
+    "Write the tokens of all files, and what is needed to read them."
     folder.mkdir()
     dtype = _id_type(tokenizer.size)
     as_bytes = isinstance(tokenizer, ByteTokenizer)
@@ -169,7 +169,7 @@ def token_corpus(
     tokenizer,            # ByteTokenizer or PieceTokenizer
     folder:str|Path,      # Where corpora are kept
 )->Corpus:                # The tokens of all files, in order
-    "The tokens of files, made once and kept on the disk."
+    "The tokens of files, computed once and kept on disk."
     target = Path(folder)/f'tokens-{_corpus_key(files, tokenizer)}'
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -183,7 +183,7 @@ def token_corpus(
 # %% ../../nbs/text/01_corpus.ipynb #b00bde6f
 @checked
 class TextWindows:
-    "Successive stretches of a corpus, each read when it is indexed."
+    "Consecutive windows of a corpus, each read when it is indexed."
     def __init__(self,
         corpus:Corpus,    # The tokens
         length:int,       # Tokens in a window
@@ -210,11 +210,11 @@ class TextWindows:
 # %% ../../nbs/text/01_corpus.ipynb #7b6fdbc2
 @checked
 def masked_example(
-    tokens:np.ndarray,             # Neighbouring tokens of a text, at least 2 and at most n − 3
+    tokens:np.ndarray,             # Consecutive tokens of a text, at least 2 and at most n − 3
     n:int,                         # Tokens of the example
     vocab_size:int,                # Size of the vocabulary, from which random tokens are drawn
     generator:np.random.Generator, # Source of randomness
-    share:float=0.15,              # Part of the tokens to predict
+    share:float=0.15,              # Share of the tokens to predict
 )->tuple: # Ids `(n,)`, segments `(n,)`, positions to predict `(k,)`, their tokens or -100 `(k,)`
     "Two pieces of text with some tokens hidden, as BERT is trained on (Devlin et al. 2019)."
     if n < 5:

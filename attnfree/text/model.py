@@ -34,7 +34,7 @@ def _in_range(name, ids, size, instead='use its own tokenizer, or build it for a
     return ids
 
 def _check_positions(at, x):
-    "Raise `ValueError` for what are no positions of `x`, `(b, n, d)`."
+    "Raise `ValueError` unless `at` holds positions of `x`, `(b, n, d)`."
     if torch.compiler.is_compiling(): return
     whole = isinstance(at, Tensor) and at.dtype == torch.long
     if not whole or at.ndim != 2 or len(at) != len(x):
@@ -42,7 +42,7 @@ def _check_positions(at, x):
     _in_range('at', at, x.shape[1], 'name positions of the text')
 
 @checked
-@register_notrace_module # one node where timm traces by torch.fx
+@register_notrace_module # a single node for timm's torch.fx tracing
 class TokenEmbedding(nn.Module):
     "Vectors of each token, its segment and optionally its position, added (Devlin et al. 2019)."
     def __init__(self,
@@ -71,8 +71,8 @@ class TokenEmbedding(nn.Module):
         segments:Tensor=None, # Segment of each, `(b, n)`; `None`: all of the first
         at:Tensor=None,       # Position of each, `(b, n)`; `None`: from the first
     )->Tensor:                # Tokens, `(b, n, d)`
-        "Look up and add; raises `ValueError` for what the tables do not have."
-        n = ids.shape[1] if at is None else 0 # positions that cannot be looked at are trusted
+        "Look up and add; raises `ValueError` for ids that the tables do not have."
+        n = ids.shape[1] if at is None else 0 # positions that cannot be read are trusted
         known = at is not None and at.device.type == 'cpu' and readable(at)
         if known and at.numel(): n = int(at.max()) + 1
         if n > self.grid[0]:
@@ -93,7 +93,7 @@ class TokenEmbedding(nn.Module):
     def resized(self,
         grid:int|tuple[int], # Tokens of the longest text, `n` or `(n,)`
     )->'TokenEmbedding':     # A new module with the same weights
-        "The same embedding for another length: positions are cut, or begin again from the first."
+        "The same embedding for another length: positions are cut, or repeated from the first."
         grid = (grid,) if isinstance(grid, int) else tuple(grid)
         new,n = deepcopy(self),count_tokens(grid)
         new.grid = grid
@@ -107,7 +107,7 @@ class TokenEmbedding(nn.Module):
 class TextModel(Backbone):
     "Stem, body and readout for text in place of images."
     def __init__(self,
-        stem:nn.Module,          # Makes tokens of ids, such as a TokenEmbedding
+        stem:nn.Module,          # Turns ids into tokens, such as a TokenEmbedding
         body:nn.Module,          # Maps tokens to tokens, as in a Backbone
         readout:nn.Module,       # Maps tokens to scores; has `dim` and `num_classes`
         *,
@@ -131,7 +131,7 @@ class TextModel(Backbone):
 
     def forward_head(self,
         x:Tensor,               # Tokens, as forward_features returns them
-        pre_logits:bool=False,  # Return what the head would get
+        pre_logits:bool=False,  # Return the head's input
         cu_seqlens:Tensor=None, # Where each text of a packed row ends, `(k+1,)`
     )->Tensor:                  # Scores, `(b or k, num_classes)`, or features, `(b or k, d)`
         "From tokens to scores."
@@ -143,7 +143,7 @@ class TextModel(Backbone):
         segments:Tensor=None,         # Segment of each, `(b, n)`; `None`: all of the first
         key_padding_mask:Tensor=None, # As in forward_features
         cu_seqlens:Tensor=None,       # Where each text of a packed row ends, `(k+1,)`
-    )->Tensor:                        # What the readout makes of the tokens
+    )->Tensor:                        # Output of the readout
         "From ids to scores."
         x = self.forward_features(ids, segments, key_padding_mask, cu_seqlens)
         return self.forward_head(x, cu_seqlens=cu_seqlens)
@@ -152,7 +152,7 @@ class TextModel(Backbone):
         num_classes:int,      # Number of classes of the new head; 0 for none
         global_pool:str=None, # One of POOLS; `None` keeps the current one
     )->None:
-        "A new, untrained head for a model that has classes; raises `ValueError` for another."
+        "A new, untrained head for a model with classes; raises `ValueError` for one without."
         if not isinstance(self.readout, Readout):
             raise ValueError(f"{type(self).__name__} has no classes to replace: "
                              f"use fine_tune(model, 'classes', num_classes={num_classes})")
@@ -185,10 +185,10 @@ class VocabularyReadout(nn.Module):
 class LanguageModel(TextModel):
     "A model that scores the whole vocabulary at every position."
     def __init__(self,
-        stem:TokenEmbedding,     # Makes tokens of ids
+        stem:TokenEmbedding,     # Turns ids into tokens
         body:nn.Module,          # Maps tokens to tokens, as in a Backbone
         *,
-        tied:bool=True,          # The vectors of the stem are the output layer too
+        tied:bool=True,          # The stem's vectors are also the output layer
         mask_padding:bool=False, # Keep tokens from reading id 0, the padding
     ):
         readout = VocabularyReadout(stem.dim, stem.words.num_embeddings, tied)
@@ -196,7 +196,7 @@ class LanguageModel(TextModel):
 
     def forward_head(self,
         x:Tensor,               # Tokens, as forward_features returns them
-        pre_logits:bool=False,  # Return what the readout would get
+        pre_logits:bool=False,  # Return the readout's input
         cu_seqlens:Tensor=None, # Not needed: tokens are scored, not texts
     )->Tensor:                  # Scores, `(b, n, vocab_size)`, or the tokens
         "From tokens to scores over the vocabulary."
@@ -226,18 +226,18 @@ class MaskedLM(LanguageModel):
 
 # %% ../../nbs/text/03_model.ipynb #bc100865
 class TextState(NamedTuple):
-    "What a causal language model knows of the tokens so far."
-    seen:Tensor  # How many, `(b,)`
+    "What a causal language model keeps of the tokens so far."
+    seen:Tensor  # Number of tokens, `(b,)`
     blocks:tuple # The state of each block of the body
 
 @checked
 class CausalLM(LanguageModel):
     "Predicts the next token: a decoder around any causal mixer (Zhai et al. 2021, section 5)."
     def __init__(self,
-        stem:TokenEmbedding, # Makes tokens of ids, usually with learned positions
+        stem:TokenEmbedding, # Turns ids into tokens, usually with learned positions
         body:nn.Module,      # Maps tokens to tokens; causal, with `start` and `step` to generate
         *,
-        tied:bool=False,     # The vectors of the stem are the output layer too
+        tied:bool=False,     # The stem's vectors are also the output layer
     ):
         if not getattr(body, 'causal', False):
             raise ValueError("body is not causal, so its tokens would see what they predict: "
@@ -256,14 +256,14 @@ class CausalLM(LanguageModel):
 
     def start(self,
         batch:int, # Batch size
-    )->TextState:  # Of no token
+    )->TextState:  # Of no tokens
         "The state before the first token."
         seen = torch.zeros(batch, dtype=torch.long, device=self.stem.words.weight.device)
         return TextState(seen, self.body.start(batch))
 
     def step(self,
         ids:Tensor,                   # One token of each text, `(b,)`
-        state:TextState,              # From `start` or the step before; attention's is used up
+        state:TextState,              # From `start` or the last step; attention's changes in place
         key_padding_mask:Tensor=None, # `True` for a text that waits, `(b,)`
     )->tuple:                         # Scores of the next token, `(b, vocab_size)`; the new state
         "Read one token; raises `ValueError` past the last position the model was built for."
@@ -283,14 +283,14 @@ class CausalLM(LanguageModel):
 
     def prefill(self,
         ids:Tensor,                   # Tokens of each text, `(b, n)`, at least one
-        state:TextState=None,         # What was returned for the tokens before; `None`: no tokens
+        state:TextState=None,         # State after the preceding tokens; `None`: none
         key_padding_mask:Tensor=None, # `True` where a text waits, `(b, n)`
         at:Tensor=None,               # Tokens after which to predict, `(b, k)`; `None`: all
     )->tuple:                         # Scores, `(b, k, vocab_size)` or `(b, n, ...)`; new state
-        "Read a piece of each text; raises `ValueError` past the last position, or for a state."
+        "Read a piece of each text; raises `ValueError` past the last position or for a bad state."
         if ids.ndim != 2 or not ids.shape[1]:
-            raise ValueError(f"ids has shape {tuple(ids.shape)}: a piece is (b, n), with a token "
-                             "at least")
+            raise ValueError(f"ids has shape {tuple(ids.shape)}: a piece is (b, n), with at "
+                             "least one token")
         empty,n,longest = self.start(len(ids)),ids.shape[1],self.stem.grid[0]
         lengths,waits = None,None
         if state is None: state = empty
@@ -315,7 +315,7 @@ class CausalLM(LanguageModel):
 class TextClassifier(TextModel):
     "A class for a text or a pair of texts, from its first token."
     def __init__(self,
-        stem:nn.Module,          # Makes tokens of ids
+        stem:nn.Module,          # Turns ids into tokens
         body:nn.Module,          # Maps tokens to tokens
         num_classes:int=2,       # Number of classes; 0 returns the first token
         *,
@@ -340,7 +340,7 @@ class SpanReadout(nn.Module):
 
     def forward(self,
         x:Tensor,              # Tokens after the final norm, `(b, n, d)`
-        pre_logits:bool=False, # Return what the head would get
+        pre_logits:bool=False, # Return the head's input
     )->Tensor:                 # Scores, `(b, n, 2)`, or tokens, `(b, n, d)`
         "Score every token."
         return self.drop(x) if pre_logits else self.head(self.drop(x))
@@ -349,7 +349,7 @@ class SpanReadout(nn.Module):
 class AnswerSpan(TextModel):
     "Where in a text an answer begins and ends."
     def __init__(self,
-        stem:nn.Module,          # Makes tokens of ids
+        stem:nn.Module,          # Turns ids into tokens
         body:nn.Module,          # Maps tokens to tokens
         *,
         drop:float=0,            # Dropout before the head

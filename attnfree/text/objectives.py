@@ -36,7 +36,7 @@ def _check_rows(file, rows, bad, what, skip_bad):
     "Raise `ValueError` for bad rows or none at all; with `skip_bad` print how many were left out."
     if bad and not skip_bad:
         raise ValueError(f"{str(file)!r}: {bad[0]} ({len(bad)} such {what}): "
-                         "mend it, or leave them out with skip_bad=True")
+                         "fix it, or leave them out with skip_bad=True")
     if bad: print(f"{Path(file).name}: {bad[0]}; {len(bad)} such {what} left out")
     if not rows: raise ValueError(f"{str(file)!r} has no {what}: fetch it again")
 
@@ -129,7 +129,7 @@ def _question(entry, context):
     return Question(entry['id'], entry['question'], context, pairs)
 
 def _misplaced(question):
-    "The answers of a question that do not stand in its context where they should."
+    "The answers of a question that are not where they should be in its context."
     return [(begin, text) for begin,text in question.answers
             if not text or begin < 0 or not question.context.startswith(text, begin)]
 
@@ -175,7 +175,7 @@ def _encode_questions(questions, tokenizer, n, longest):
     return question_ids,*zip(*(encoded[question.context] for question in questions))
 
 def _place_windows(asked, contexts, n, stride):
-    "Question, tokens before the context, first token of the context and number of them, by window."
+    "For each window: question, tokens before the context, its first context token, their number."
     windows = []
     for i,(question,context) in enumerate(zip(asked, contexts)):
         room = n - len(question) - 3
@@ -193,7 +193,7 @@ class AnswerWindows:
         tokenizer,                # ByteTokenizer or PieceTokenizer
         n:int,                    # Tokens of an example
         stride:int=128,           # Tokens between the starts of windows; at most half a window
-        longest:int=64,           # Tokens of a question; the rest is cut
+        longest:int=64,           # Most tokens of a question; the rest is cut
     ):
         self.questions = questions
         asked,contexts,self.offsets = _encode_questions(questions, tokenizer, n, longest)
@@ -244,8 +244,8 @@ def _best_span(start, end, longest, candidates):
 def best_answers(
     start:np.ndarray,      # Scores for the first token, `(windows, n)`
     end:np.ndarray,        # Scores for the last token, `(windows, n)`
-    windows:AnswerWindows, # What the network was shown
-    longest:int=30,        # Tokens of an answer
+    windows:AnswerWindows, # The windows that were scored
+    longest:int=30,        # Most tokens of an answer
     candidates:int=20,     # Positions tried for each end
 )->tuple:                  # Answers, and scores of having none, both by the questions' ids
     "The best answer to every question over all its windows."
@@ -273,9 +273,9 @@ def normalise_answer(
 @checked
 def answer_scores(
     answer:str,        # The predicted answer
-    golds:list[str],   # Answers that count as right
+    golds:list[str],   # Correct answers
 )->tuple[float,float]: # Exact match and F1, from 0 to 1
-    "How well an answer agrees with the best of the right ones."
+    "How well an answer agrees with the closest of the correct ones."
     predicted,scores = normalise_answer(answer).split(),[]
     for gold in golds:
         expected = normalise_answer(gold).split()
@@ -301,7 +301,7 @@ def squad_scores(
     answers:dict[str,str],     # Answers by the questions' ids
     questions:list[Question],  # From read_squad
     none:dict[str,float]=None, # Scores of having no answer by id, for v2.0
-    threshold:float=math.inf,  # No answer where the score lies above
+    threshold:float=math.inf,  # No answer where that score is higher
 )->dict[str,float]: # `exact`, `f1` in per cent, `total`; with `none` the best of both, thresholds
     "SQuAD's exact match and F1."
     known = {*answers} if none is None else {*answers} & {*none}

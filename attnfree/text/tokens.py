@@ -63,7 +63,7 @@ class ByteTokenizer:
     def names(self,
         ids:np.ndarray, # Ids, `(n,)`
     )->list[str]:       # A visible name for each
-        "Names of tokens for the axis of a picture."
+        "Names of tokens for the axis of a figure."
         def name(i):
             if i < len(SPECIAL): return SPECIAL[i]
             return repr(bytes([i - len(SPECIAL)]))[2:-1]  # without b''
@@ -72,7 +72,7 @@ class ByteTokenizer:
     def longest_word(self,
         text:str, # Any text
     )->tuple:     # The word and its number of tokens
-        "The word of a text that takes most tokens."
+        "The word of a text that takes the most tokens."
         counts = {word: len(self.encode(word)) for word in text.split()}
         word = max(counts, key=counts.get, default='')
         return word,counts.get(word, 0)
@@ -90,7 +90,7 @@ class ByteTokenizer:
 # %% ../../nbs/text/00_tokens.ipynb #6bf701fa
 @checked
 class PieceTokenizer:
-    "Pieces of words by the `tokenizers` library."
+    "Word pieces, by the `tokenizers` library."
     def __init__(self,
         tokenizer:Tokenizer, # A trained one, with the special tokens as its first ids
     ):
@@ -98,11 +98,11 @@ class PieceTokenizer:
         found = [tokenizer.token_to_id(name) for name in SPECIAL]
         if found != expected:
             raise ValueError(f"tokenizer has the ids {found} for {', '.join(SPECIAL)}, "
-                             f"which must be {expected}: make one by train_pieces")
+                             f"which must be {expected}: make one with train_pieces")
         self.tokenizer = tokenizer
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        # otherwise it warns at every worker that a loader starts later
+        # otherwise it warns about every worker that a loader starts later
         os.environ.setdefault('TOKENIZERS_PARALLELISM', 'true')
 
     @property
@@ -141,13 +141,13 @@ class PieceTokenizer:
     def names(self,
         ids:np.ndarray, # Ids, `(n,)`
     )->list[str]:       # A visible name for each
-        "Names of tokens for the axis of a picture."
+        "Names of tokens for the axis of a figure."
         return [self.tokenizer.id_to_token(i) for i in np.asarray(ids).tolist()]
 
     def longest_word(self,
         text:str, # Any text
     )->tuple:     # The word and its number of tokens
-        "The word of a text that takes most tokens."
+        "The word of a text that takes the most tokens."
         encoding = self.tokenizer.encode(text, add_special_tokens=False)
         if not encoding.ids: return '',0
         word,count = Counter(encoding.word_ids).most_common(1)[0]
@@ -185,7 +185,7 @@ def train_pieces(
     texts,         # Texts that can be iterated over twice, such as a list; no generator
     size:int=4096, # Tokens requested; a small text may give fewer
 )->PieceTokenizer: # The trained tokenizer
-    "Learn word pieces, upper and lower case, from texts."
+    "Learn cased word pieces from texts."
     letters = sorted({*_learn_vocabulary(texts, [*SPECIAL], 1)} - {*SPECIAL})
     if not letters:
         raise ValueError("texts hold no word to learn pieces from: "
@@ -198,7 +198,7 @@ def train_pieces(
 
 @checked
 def load_tokenizer(
-    file:str|Path, # What `save` of a tokenizer wrote
+    file:str|Path, # A file that a tokenizer's `save` wrote
 )->ByteTokenizer|PieceTokenizer: # The tokenizer
     "Read a tokenizer back from its file."
     if not Path(file).is_file():
@@ -217,7 +217,7 @@ def check_vocab(
     tokenizer,      # ByteTokenizer or PieceTokenizer
     vocab_size:int, # Size of the model's vocabulary
 )->None:
-    "Raise `ValueError` where a model is made for another number of tokens."
+    "Raise `ValueError` for a model with another number of tokens."
     if tokenizer.size != vocab_size:
         raise ValueError(f"the tokenizer has {tokenizer.size} tokens, "
                          f"the model is made for vocab_size={vocab_size}: "
