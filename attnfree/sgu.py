@@ -305,7 +305,9 @@ class TinyAttention(nn.Module):
                        for cache,new in ((state.keys, k), (state.values, v)))
         at = piece_positions(state.seen, n, x.device)
         visible = torch.arange(keys.shape[1], device=x.device) <= at[...,None]
-        mixed = F.scaled_dot_product_attention(q, keys.to(q), values.to(q), visible)
+        # with a dimension of heads, as ONNX wants it
+        heads = (t[:,None] for t in (q, keys.to(q), values.to(q)))
+        mixed = F.scaled_dot_product_attention(*heads, visible[:,None])[:,0]
         return self.out(mixed),TinyAttentionState(seen, keys, values)
 
     def resized(self,

@@ -171,7 +171,7 @@ def test_a_step_refuses_the_state_of_others(name):
     with pytest.raises(ValueError, match='state of another network'):
         network.step(ids[:,0], mixer.start(3))
     _, state = mixer.prefill(torch.randn(2, 4, 64))
-    with torch.no_grad(), pytest.raises(ValueError, match='of 2 texts'): mixer.step(x_t, state)
+    with torch.no_grad(), pytest.raises(ValueError, match='has 2 texts'): mixer.step(x_t, state)
     doubled = map_state(lambda t: t.double() if t.is_floating_point() else t, mixer.start(3))
     with pytest.raises(ValueError, match='dtype=torch.float64'): mixer.step(x_t, doubled)
     mixer.double().step(x_t.double(), doubled)

@@ -8,3 +8,4 @@ from attnfree.run.generation import *
 from attnfree.run.sweep import *
 from attnfree.run.workers import *
 from attnfree.run.hub import *
+from attnfree.run.export import *
