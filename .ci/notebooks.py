@@ -1,6 +1,6 @@
 """Runs the notebooks as `nbdev_test` does, with a line for each as it ends: result, name, seconds.
 
-    python .ci/notebooks.py                        # all, about eight minutes on two quiet cores
+    python .ci/notebooks.py                        # all, about ten minutes on two cores
     python .ci/notebooks.py --path nbs/mixers      # a folder or a notebook
     python .ci/notebooks.py --flags data           # with the cells that need ATTNFREE_DATA
 

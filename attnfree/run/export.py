@@ -95,6 +95,7 @@ def _halved(onnx, graph):
         graph.node.insert(0, onnx.helper.make_node('Cast', [stored], [name],
                                                    to=onnx.TensorProto.FLOAT))
 
+# %% ../../nbs/run/10_export.ipynb #c20bd1de
 @checked
 class OnnxSteps:
     "A step graph that is run by onnxruntime: it keeps the state."
@@ -111,11 +112,12 @@ class OnnxSteps:
         if 'state' not in self.metadata:
             raise ValueError(f"file={str(file)!r} is not a step graph: export_step writes one")
         self.names = json.loads(self.metadata['state'])
+        self.longest = int(self.metadata['tokens'])
         self.restart()
 
     def restart(self):
         "Forget all tokens."
-        first = json.loads(self.metadata['first'])
+        self.read,first = 0,json.loads(self.metadata['first'])
         kinds = {'tensor(float)': np.float32, 'tensor(int64)': np.int64}
         inputs = {i.name: i for i in self.session.get_inputs()}
         self.state = {name: np.full(inputs[name].shape, first[name], kinds[inputs[name].type])
@@ -124,25 +126,32 @@ class OnnxSteps:
     def step(self,
         ids, # One token of each text, `(b,)`, whole numbers
     ):       # Scores of the next token, a numpy array, `(b, vocab_size)`
-        "Read one token of each text."
+        "Read one token of each text; raises `ValueError` past the last position."
+        if self.read == self.longest:
+            raise ValueError(f"{self.read} tokens are read, and the graph is made for no more: "
+                             "restart(), and read the last part of the text again")
+        self.read += 1
         scores,*new = self.session.run(None, {'ids': np.asarray(ids, dtype=np.int64)} | self.state)
         new = dict(zip(self.names, new))
         self.state = {name: new[name] for name in self.state}
         return scores
 
+# %% ../../nbs/run/10_export.ipynb #81255557
 @checked
 def export_step(
-    model:CausalLM,      # A network for text, in evaluation mode
+    model:CausalLM,      # A network for text, in evaluation mode and on the CPU
     file:str|Path,       # The `.onnx` file to write
     *,
     batch:int=1,         # Texts that are continued at once
     half:bool=False,     # Store weights in half precision
     metadata:dict=None,  # More to say in the file, strings by name
     steps:int=20,        # Steps in which onnxruntime is compared with the network
-)->Path:                 # The file; raises `ValueError` where onnxruntime differs
+)->Path:                 # The file; raises `ValueError`, writing none, where onnxruntime differs
     "Write one step of a network as a graph that needs neither this package nor PyTorch."
     onnx,_ = _needed()
-    file,graph = Path(file),StepGraph(model.eval(), batch)
+    if model.training or model.stem.words.weight.device.type != 'cpu':
+        raise ValueError("model must be in evaluation mode, on the CPU: model.eval().cpu()")
+    file,graph = Path(file),StepGraph(model, batch)
     parts = graph.parts()
     arguments = torch.zeros(batch, dtype=torch.long),*parts.values()
     with torch.no_grad(),_quiet():
@@ -156,9 +165,10 @@ def export_step(
     said = dict(state=json.dumps([*parts]), first=json.dumps(first),
                 tokens=str(model.stem.grid[0]), vocabulary=str(model.stem.words.num_embeddings))
     onnx.helper.set_model_props(made, said | (metadata or {}))
-    onnx.save(made, str(file))
+    unchecked = file.with_name(f'.{file.name}')  # an older file stays until the new one is right
+    onnx.save(made, str(unchecked))
 
-    reading,ids = OnnxSteps(file),torch.arange(steps*batch).view(steps, batch)
+    reading,ids = OnnxSteps(unchecked),torch.arange(steps*batch).view(steps, batch)
     ids = ids*7 % model.stem.words.num_embeddings
     values,tolerance = parts.values(),0.02 if half else 1e-4
     for token in ids[:model.stem.grid[0]]:
@@ -166,7 +176,7 @@ def export_step(
         found = torch.from_numpy(reading.step(token.numpy()))
         if not torch.allclose(found, scores, rtol=tolerance, atol=tolerance*scores.abs().max()):
             worst = (found - scores).abs().max()
-            file.unlink()
+            unchecked.unlink()
             raise ValueError(f"file={str(file)!r} was not written: onnxruntime's scores differ "
                              f"by up to {worst:.2g}; please report this network")
-    return file
+    return unchecked.replace(file)

@@ -72,6 +72,7 @@ export function build(root) {
       if (name !== 'keys') mark(state.token, '#111', 3);
       if (document.activeElement === canvas) mark(cursor, '#0a7', 2);
     }
+    // for readers of the page by script, such as the tests
     root.dataset.weights = shown.weights.map(weight => weight.toFixed(6)).join(' ');
     root.dataset.means = shown.means.map(mean => mean.toFixed(6)).join(' ');
     const widest = shown.weights.indexOf(Math.max(...shown.weights));
@@ -138,13 +139,11 @@ export function build(root) {
           const [down, right] = moves[event.key];
           cursor = within(row + down) * WIDTH + within(column + right);
           if (name === 'values') change(name, cursor, 0);
+          else draw();
         } else if (event.key === '+' || event.key === '=') change(name, cursor, 0.5);
         else if (event.key === '-') change(name, cursor, -0.5);
         else return;
         event.preventDefault();
-        const before = said.textContent;
-        draw();
-        if (before.startsWith('AFT-simple') || before.startsWith('Outside')) said.textContent = before;
       });
       canvas.addEventListener('focus', draw);
       canvas.addEventListener('blur', draw);
