@@ -99,6 +99,10 @@ GOOD = [text('## A part\n\nA formula $x_t = \\sum_s w_{ts}$,'
         code('plot()', shown('image/png', PNG)), code("'$$' # not a formula: code")]
 BROKEN = {  # name of the page: (its cells, what is reported, of the page or of the notebook)
     '02_picture': ([text('![gone](images/gone.png)')], 'missing picture: images/gone.png'),
+    '90_script': ([text('<script src="https://else.example/a.js"></script>')],
+                  'loads from elsewhere: https://else.example/a.js'),
+    '91_foreign': ([text('![far](https://else.example/a.png)')],
+                   'loads from elsewhere: https://else.example/a.png'),
     '03_page': ([text('[gone](gone.html)')],
                 'dead link: gone.html: no page or file part/gone.html'),
     '04_anchor': ([text('## Here\n\n[gone](#there)')], 'dead link: #there: no such anchor'),
