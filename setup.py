@@ -20,7 +20,7 @@ setup(
     license='Apache-2.0',
     project_urls={'Documentation': settings['doc_host'] + settings['doc_baseurl'], 'Source': settings['git_url']},
     packages=find_packages(include=['attnfree', 'attnfree.*']),
-    package_data={'attnfree': ['weights/*/*']},
+    package_data={'attnfree': ['weights/*/*', 'live/*']},
     python_requires='>=' + settings['min_python'],
     install_requires=settings['requirements'].split(),
     extras_require={'dev': (settings['dev_requirements'] + ' ' + settings['baselines_requirements']).split(),
