@@ -57,7 +57,8 @@ def _pictures(examples, data, channels):
     for example in examples:
         image = open_image(example, mode)
         if size is None: size = [image.height, image.width]
-        if size[0] == size[1]: image = Fit(size[0], crop_pct=data.get('crop_pct', 1.)).encodes(image)
+        if size[0] == size[1]:
+            image = Fit(size[0], crop_pct=data.get('crop_pct', 1.)).encodes(image)
         else: image = image.resize(size[::-1], Image.Resampling.BICUBIC)
         made.append(image)
     return made
@@ -119,14 +120,15 @@ def explain(
                          f"{scores.shape[1]} classes")
     about = dict(name=name, classes=[*map(str, classes)], mean=mean, std=std)
     with tempfile.TemporaryDirectory() as folder:
-        file = export_pieces(model, Path(folder)/'network.safetensors', image, half=half, about=about)
+        file = export_pieces(model, f'{folder}/network.safetensors', image, half=half, about=about)
         pieces = OnnxPieces(file)
         shown = dict(meta=pieces.network, examples=[*map(_png, pictures)],
                      stored=_stored(pieces, image, [0.4, 0.6]))
         network = base64.b64encode(file.read_bytes()).decode()
     scripts,page = _scripts()
     if runtime is not None:
-        scripts = re.sub(r'FOLDER = .*;', lambda _: f'FOLDER = {json.dumps(runtime)};', scripts, count=1)
+        line = f'FOLDER = {json.dumps(runtime)};'
+        scripts = re.sub(r'FOLDER = .*;', lambda _: line, scripts, count=1)
     count = sum(p.numel() for p in model.parameters())
     text = Template(page).substitute(
         title=html.escape(title or name), scripts=scripts, network=network,

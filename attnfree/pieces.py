@@ -50,7 +50,7 @@ def _keeps_tokens(calls, axes):
     return bool(before and after) and before[0].ndim == axes and before[0].shape == after[0].shape
 
 def _blocks(model, images):
-    "The blocks of a network in the order of their calls, with what each was given and what it gave."
+    "The blocks of a network in the order of their calls, what each was given and what it gave."
     axes = 4 if getattr(model, 'output_fmt', None) == 'NHWC' else 3  # timm: (b, h, w, d)
     calls,found = _called(model, images),[]
     def search(module):
@@ -62,8 +62,9 @@ def _blocks(model, images):
             else: search(child)
     search(model)
     if not found:
-        raise ValueError(f"model: {type(model).__name__} has no blocks that take tokens and give as "
-                         "many: a network on tokens (b, n, d) can be cut, a convolutional cannot")
+        raise ValueError(f"model: {type(model).__name__} has no blocks that take tokens and give "
+                         "as many: a network on tokens (b, n, d) can be cut, a convolutional one "
+                         "cannot")
     return [(block, *calls[block][0]) for block in sorted(found, key=[*calls].index)]
 
 # %% ../nbs/live/00_pieces.ipynb #fdb50e7e
@@ -181,7 +182,8 @@ def _steps(onnx, graph, takes, gives):
     "The graphs by name, and how they follow each other."
     feeds = dict(zip([value.name for value in graph.graph.input], takes))
     fetches = dict(zip(gives, [value.name for value in graph.graph.output]))
-    passed = {node.output[0]: node.input[0] for node in graph.graph.node if node.op_type == 'Identity'}
+    passed = {node.output[0]: node.input[0] for node in graph.graph.node
+              if node.op_type == 'Identity'}
     graphs,steps,same = {},[],{}
     def add(name, made, allowed):
         given = [own for own,value in feeds.items() if allowed(value)]
@@ -291,5 +293,6 @@ def _check(found, pieces, image, tolerance):
         ('tokens read', found.reads(image, last), pieces.reads(image, last))]:
         here = torch.from_numpy(here)
         if not torch.allclose(here, there, rtol=tolerance, atol=tolerance*there.abs().max()):
-            raise ValueError(f"onnxruntime's {what} differ by up to {(here-there).abs().max():.2g}; "
-                             "please report this network")
+            worst = (here - there).abs().max()
+            raise ValueError(f"onnxruntime's {what} differ by up to {worst:.2g}; please report "
+                             "this network")
