@@ -60,9 +60,12 @@ const frame = () => new Promise(done => requestAnimationFrame(done));
 const idle = () => new Promise(done =>
   globalThis.requestIdleCallback ? requestIdleCallback(done, {timeout: 200}) : setTimeout(done, 1));
 
-// Fits a canvas to its size on the screen; draws in units of `span` by `span`.
+// Fits a canvas to its size on the screen; draws in units of `span` by `span`. Sizes are kept, as
+// to ask for one makes the browser lay out the page.
+let sizes = new WeakMap();
 function context(canvas, span) {
-  const pixels = Math.max(1, Math.round(canvas.clientWidth * (globalThis.devicePixelRatio || 1)));
+  if (!sizes.has(canvas)) sizes.set(canvas, canvas.clientWidth * (globalThis.devicePixelRatio || 1));
+  const pixels = Math.max(1, Math.round(sizes.get(canvas)));
   if (canvas.width !== pixels) canvas.width = canvas.height = pixels;
   const found = canvas.getContext('2d');
   found.setTransform(pixels / span, 0, 0, pixels / span, 0, 0);
@@ -231,6 +234,7 @@ export function build(root) {
     const colours = theme();
     paintSquare(seen, state.greys, grey => rgb(mixed(colours.paper, colours.ink, grey / 16)));
     outline(seen, state.column, state.row, SIDE, colours.mark);
+    root.dataset.position = `${state.row} ${state.column}`;
   }
 
   function paintExamples() {
@@ -254,7 +258,14 @@ export function build(root) {
   }
 
   const paintAllMaps = () => { for (const card of cards) paintMaps(card, state); };
-  function paintAll() { paintPad(); paintSeen(); paintExamples(); sum(); paintAllMaps(); }
+  function paintAll() {
+    sizes = new WeakMap();
+    paintPad();
+    paintSeen();
+    paintExamples();
+    sum();
+    paintAllMaps();
+  }
 
   // ---- what the networks do: scores first, then maps while nothing newer has come
   function changed() {

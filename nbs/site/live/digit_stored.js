@@ -1,4 +1,4 @@
-// Written by tests/live/record.py: ten held-out digits, and what PyTorch makes of them.
+// Written by tests/live/record.py: ten held-out digits, what PyTorch makes of them.
 export const FIRST = 3;
 export const EXAMPLES = [
   [0,0,4,16,16,4,0,0,0,0,10,15,12,14,0,0,0,2,11,0,0,9,6,0,0,5,6,0,0,4,5,0,0,4,9,0,0,7,4,0,0,4,10,0,2,14,0,0,0,0,14,15,16,8,0,0,0,0,4,13,10,0,0,0],
