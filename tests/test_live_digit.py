@@ -175,6 +175,8 @@ def test_scores_and_maps_equal_pytorch(runtime):
             page.point(row, column)
             check_maps(page, images[3], row, column)
         assert not page.tab.errors()
+        links = page.get(".querySelectorAll('a').values().map(a => a.pathname).toArray()")
+        assert len(links) == 9 and all((SITE/link[1:]).exists() for link in links)
         hosts = {url.split('/')[2].split(':')[0] for url in page.tab.requests}
         assert hosts <= {'127.0.0.1', *(start.split('/')[2] for start in runtime)}
 

@@ -64,8 +64,8 @@ const idle = () => new Promise(done =>
 // to ask for one makes the browser lay out the page.
 let sizes = new WeakMap();
 function context(canvas, span) {
-  if (!sizes.has(canvas)) sizes.set(canvas, canvas.clientWidth * (globalThis.devicePixelRatio || 1));
-  const pixels = Math.max(1, Math.round(sizes.get(canvas)));
+  if (!sizes.has(canvas)) sizes.set(canvas, canvas.clientWidth);
+  const pixels = Math.max(1, Math.round(sizes.get(canvas) * (globalThis.devicePixelRatio || 1)));
   if (canvas.width !== pixels) canvas.width = canvas.height = pixels;
   const found = canvas.getContext('2d');
   found.setTransform(pixels / span, 0, 0, pixels / span, 0, 0);
@@ -86,9 +86,10 @@ function paintSquare(canvas, values, colour) {
   return drawn;
 }
 
-function outline(canvas, column, row, side, colour) {
+// A frame around a position of a square of `side` by `side`.
+function outline(canvas, column, row, side, colour, thin = 1) {
   const drawn = canvas.getContext('2d'), cell = canvas.width / side;
-  const width = Math.max(2, canvas.width / 40);
+  const width = Math.max(1, thin * Math.max(2, canvas.width / 40));
   drawn.setTransform(1, 0, 0, 1, 0, 0);
   drawn.lineWidth = width;
   drawn.strokeStyle = colour;
@@ -108,13 +109,14 @@ function makeCard(name, select) {
     return {button, canvas};
   });
   const caption = element('span', {class: 'digit-layer'});
+  const wide = `--columns: ${Math.ceil(strip.length / 2)}`;
   const root = element('section', {class: 'digit-card', 'data-network': name, 'aria-label': title},
     element('header', {}, element('div', {}, element('a', {href: `../mixers/${page}`}, title),
                                   element('small', {}, says)),
             element('div', {class: 'digit-read'}, guess, sure)),
     element('div', {class: 'digit-bars', 'aria-hidden': 'true'}, ...bars),
     element('div', {class: 'digit-maps'}, map,
-            element('div', {}, element('div', {class: 'digit-strip'},
+            element('div', {}, element('div', {class: 'digit-strip', style: wide},
                                        ...strip.map(({button}) => button)), caption)));
   const card = {name, title, root, guess, sure, bars, map, strip, caption, network: null,
                 layers: about.layers, maps: about.layers.map(unpacked), fresh: [], scores: null};
@@ -194,6 +196,8 @@ export function build(root) {
     button.addEventListener('click', () => showExample(digit));
     return {button, canvas, greys};
   });
+  const legend = element('div', {class: 'digit-legend'}, element('i', {class: 'own'}),
+                         'position', element('i', {class: 'scale'}), 'it reads more');
   const clear = element('button', {type: 'button'}, 'clear');
   const undo = element('button', {type: 'button'}, 'undo');
 
@@ -233,6 +237,8 @@ export function build(root) {
   function paintSeen() {
     const colours = theme();
     paintSquare(seen, state.greys, grey => rgb(mixed(colours.paper, colours.ink, grey / 16)));
+    const patch = at => Math.floor(at / 2);  // most networks' tokens are patches of 2 by 2
+    outline(seen, patch(state.column), patch(state.row), SIDE / 2, colours.mark, 0.3);
     outline(seen, state.column, state.row, SIDE, colours.mark);
     root.dataset.position = `${state.row} ${state.column}`;
   }
@@ -450,7 +456,7 @@ export function build(root) {
         element('div', {class: 'digit-buttons'}, clear, undo),
         element('div', {class: 'digit-examples', role: 'group', 'aria-label': 'stored digits'},
                 ...examples.map(({button}) => button)),
-        element('label', {class: 'digit-slider'}, slider, sliderLabel), said, note)),
+        element('label', {class: 'digit-slider'}, slider, sliderLabel), legend, said, note)),
     element('div', {class: 'digit-cards'}, ...cards.map(({root: card}) => card)));
   root.dataset.state = 'stored';
   root.dataset.idle = true;
