@@ -258,8 +258,9 @@ export function build(root) {
       votes.set(best, [...votes.get(best) ?? [], card.title]);
     }
     const [first, ...others] = [...votes].sort((a, b) => b[1].length - a[1].length);
-    write(said, `${first[1].length} of ${cards.length} read a ${first[0]}` +
-      others.map(([digit, names]) => `; ${names.join(', ')} a ${digit}`).join('') + '.');
+    const rest = others.map(([digit, names]) => `; ${names.join(', ')} a ${digit}`).join('');
+    write(said, !state.greys.some(Boolean) ? 'Nothing is drawn: they guess.' :
+      `${first[1].length} of ${cards.length} read a ${first[0]}${rest}.`);
     root.dataset.redraws = ++redraws;
   }
 
