@@ -120,6 +120,17 @@ class Page:
                 time.sleep(pause)
             self.mouse('mouseReleased', *points[-1])
 
+    def touch(self, strokes):
+        "Draw with a finger."
+        box = self.box('.digit-pad')
+        def send(kind, *points): self.tab.send('Input.dispatchTouchEvent', type=kind, touchPoints=[
+            dict(x=box['x'] + x*box['width']/100, y=box['y'] + y*box['height']/100)
+            for x, y in points])
+        for first, *stroke in strokes:
+            send('touchStart', first)
+            for point in stroke: send('touchMove', point)
+            send('touchEnd')
+
     def point(self, row, column):
         "Hover over a position."
         box = self.box('.digit-seen')
@@ -184,11 +195,11 @@ def test_scores_and_maps_equal_pytorch(runtime):
 @needs_page
 @pytest.mark.parametrize('width', [1280, 390])
 def test_a_digit_is_drawn(width, runtime):
-    "With the pointer, then with the keyboard: scores and maps follow."
+    "With the mouse, or a finger on a narrow page, then with keys: scores and maps follow."
     drawn = next(one for one in DRAWN if one['digit'] == 5)
     with opened(runtime, width) as page:
         before = page.numbers('scores'), page.numbers('reads')
-        page.draw(drawn['strokes'])
+        (page.touch if width == 390 else page.draw)(drawn['strokes'])
         page.settle()
         after = page.numbers('scores'), page.numbers('reads')
         for old, new in zip(before, after):

@@ -284,6 +284,8 @@ export function build(root) {
     }
     paintPad();
     paintSeen();
+    if (!live && state.example === null)
+      write(said, 'The networks are loading: below is still the stored digit.');
     if (live && !working) work();
   }
 
