@@ -136,8 +136,9 @@ function paintScores(card) {
   write(card.guess, `${best}`);
   write(card.sure, `${Math.round(100 * likely[best])} %`);
   card.bars.forEach((bar, digit) => {
-    bar.style.setProperty('--part', likely[digit].toFixed(4));
-    bar.classList.toggle('best', digit === best);
+    const part = likely[digit].toFixed(2);
+    if (bar.style.getPropertyValue('--part') !== part) bar.style.setProperty('--part', part);
+    if (bar.classList.contains('best') !== (digit === best)) bar.classList.toggle('best');
   });
   card.root.dataset.scores = Array.from(card.scores, score => score.toFixed(5)).join(' ');
   return best;
