@@ -13,11 +13,12 @@ ROOT = Path(__file__).parent.parent
 # The folders in the order in which they may import from each other.
 FOLDERS = ['errors', 'skeleton', 'mixers', 'mixers/aft', 'mixers/less_attention', 'kernels', 'text',
            'models', 'visualise', 'cost', 'training', 'callbacks', 'tasks', 'data', 'learning',
-           'run', 'commands', 'bench', 'tutorials', 'results', '.']
+           'run', 'commands', 'bench', 'live', 'tutorials', 'results', '.']
 SCRIPTS = ['tests/*.py', '.ci/*.py', '.ci/run', 'examples/*.py', 'results/*.py',
            'results/*/*.py']
 WIDTH = 100
 READERS = ['tutorials', 'results', '.']  # they export nothing
+PAGES = ['live']  # and here, some
 EXPORTED = re.compile(r'^#\|\s*(export|exports|exporti)\b', re.MULTILINE)
 DEFAULT = re.compile(r'^#\|\s*default_exp\s+(\S+)', re.MULTILINE)
 ELSEWHERE = re.compile(r'^#\|\s*(?:export|exports|exporti)[ \t]+(\S+)', re.MULTILINE)
@@ -159,6 +160,7 @@ def misplaced(found):
         if book.exports_elsewhere: yield f'{book}: exports into {book.exports_elsewhere[0]}'
         if book.folder in READERS:
             if book.modules: yield f'{book}: exports, but {book.folder} is for reading'
+        elif book.folder in PAGES and not book.modules: continue
         elif len(book.modules) != 1: yield f'{book}: must name one module by default_exp'
         else:
             package = book.folder.rpartition('/')[2]
