@@ -1,5 +1,6 @@
 "A headless chromium for tests, spoken to over its debugging port."
-import base64, functools, http.server, json, shutil, subprocess, tempfile, threading, time
+import base64, functools, http.server, json, mimetypes, shutil, subprocess, tempfile, threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,19 +16,51 @@ FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--no-first-run', '--dis
 
 class Browser:
     "One tab: open pages, evaluate JavaScript, take screenshots, hear what goes wrong."
-    def __init__(self, socket): self.socket, self.count, self.events = socket, 0, []
+    def __init__(self, socket):
+        self.socket, self.count, self.events = socket, 0, []
+        self.folders, self.requests = {}, []  # of `route`
+
+    def post(self, method, **params):
+        "Send a command of the DevTools protocol and do not wait for its answer; returns its id."
+        self.count += 1
+        self.socket.send(json.dumps({'id': self.count, 'method': method, 'params': params}))
+        return self.count
 
     def send(self, method, **params):
         "Send a command of the DevTools protocol and return its result."
-        self.count += 1
-        self.socket.send(json.dumps({'id': self.count, 'method': method, 'params': params}))
+        number = self.post(method, **params)
         while True:
             message = json.loads(self.socket.recv())
-            if message.get('id') == self.count:
+            if message.get('id') == number:
                 if 'error' in message:
                     raise RuntimeError(f"{method}: {message['error']['message']}")
                 return message['result']
-            self.events.append(message)
+            if message.get('method') == 'Fetch.requestPaused': self.answer(message['params'])
+            elif 'method' in message: self.events.append(message)
+
+    def route(self, folders):
+        """Answer requests for each address in `folders` from the folder that it names; `None`
+        blocks them. From now on `requests` lists what the page asks for, and nothing else leaves
+        this machine."""
+        self.folders = folders
+        self.send('Fetch.enable', patterns=[{'urlPattern': '*'}])
+
+    def answer(self, paused):
+        "Let a request go on, answer it from a folder, or block it."
+        request, url = paused['requestId'], paused['request']['url']
+        self.requests.append(url)
+        prefix = next((start for start in self.folders if url.startswith(start)), None)
+        folder = self.folders.get(prefix)
+        file = folder and Path(folder)/url.removeprefix(prefix)
+        if url.startswith('http://127.0.0.1:') and prefix is None:
+            self.post('Fetch.continueRequest', requestId=request)
+        elif file and file.is_file():
+            kind = 'text/javascript' if file.suffix == '.mjs' else mimetypes.guess_type(file)[0]
+            headers = {'Access-Control-Allow-Origin': '*', 'Content-Type': kind or 'text/plain'}
+            self.post('Fetch.fulfillRequest', requestId=request, responseCode=200,
+                      responseHeaders=[dict(name=n, value=v) for n, v in headers.items()],
+                      body=base64.b64encode(file.read_bytes()).decode())
+        else: self.post('Fetch.failRequest', requestId=request, errorReason='BlockedByClient')
 
     def evaluate(self, script):
         "The value of a JavaScript expression; promises are awaited."
