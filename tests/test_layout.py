@@ -13,11 +13,11 @@ ROOT = Path(__file__).parent.parent
 # The folders in the order in which they may import from each other.
 FOLDERS = ['errors', 'skeleton', 'mixers', 'mixers/aft', 'mixers/less_attention', 'kernels', 'text',
            'models', 'visualise', 'cost', 'training', 'callbacks', 'tasks', 'data', 'learning',
-           'run', 'commands', 'bench', 'tutorials', 'results', '.']
+           'run', 'commands', 'bench', 'tutorials', 'live', 'results', '.']
 SCRIPTS = ['tests/*.py', '.ci/*.py', '.ci/run', 'examples/*.py', 'results/*.py',
            'results/*/*.py']
 WIDTH = 100
-READERS = ['tutorials', 'results', '.']  # they export nothing
+READERS = ['tutorials', 'live', 'results', '.']  # they export nothing
 EXPORTED = re.compile(r'^#\|\s*(export|exports|exporti)\b', re.MULTILINE)
 DEFAULT = re.compile(r'^#\|\s*default_exp\s+(\S+)', re.MULTILINE)
 ELSEWHERE = re.compile(r'^#\|\s*(?:export|exports|exporti)[ \t]+(\S+)', re.MULTILINE)
