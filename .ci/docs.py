@@ -4,7 +4,8 @@
     python .ci/docs.py --no-render  # checks what was rendered before
 
 Some pages of the site have no notebook: names.qmd, an index of all public names, and changelog.qmd
-are written here; each page has its text in PAGE.html.md, and llms.txt lists these.
+are written here; each page has its text in PAGE.html.md, and llms.txt lists these. The networks
+that run on the live pages are written by .ci/live.py.
 
 A problem is: a warning or an error of nbdev, Quarto or pandoc (a formula that does not parse is
 one); an error or a warning stored as output; a notebook that `sidebar.yml` does not list, or the
@@ -168,6 +169,14 @@ def without_cdn(out):
 ANNOTATION = re.compile(r'<annotation encoding="application/x-tex">(.*?)</annotation>', re.DOTALL)
 
 
+def write_networks(root):
+    "Write the networks that run on the live pages; yields what went wrong."
+    if not (root/'.ci/live.py').exists(): return
+    done = subprocess.run([sys.executable, root/'.ci/live.py', root/'_proc/site/live'],
+                          capture_output=True, text=True)
+    if done.returncode: yield f'live.py: {done.stderr.strip()[-300:]}'
+
+
 def clean_search(out):
     "Remove the TeX of formulas, which MathML carries along, from the search index."
     file = out/'search.json'
@@ -198,7 +207,9 @@ def render(root):
                               env=pages.environment())
         yield from (f'{Path(command[0]).name}: {line}' for line in said(done))
         if done.returncode: return
-        if command[0].endswith('nbdev_proc_nbs'): write_pages(root)
+        if command[0].endswith('nbdev_proc_nbs'):
+            write_pages(root)
+            yield from write_networks(root)
     write_texts(root)
     without_cdn(root/'_proc/_docs')
     clean_search(root/'_proc/_docs')

@@ -12,13 +12,14 @@ export async function bytesOf(url) {
   return new Uint8Array(await answer.arrayBuffer());
 }
 
-let loading = null;
+let loading = null, failures = 0;
 
 // The module of onnxruntime-web, ready for sessions; a second call gets the same one. Rejects with
 // a message for the reader; the next call tries again.
 export function loadRuntime() {
   loading ??= load().catch(cause => {
     loading = null;
+    failures++;
     throw new Error('The runtime could not be loaded from cdn.jsdelivr.net (blocked, or no ' +
                     'connection), so the networks cannot run here.', {cause});
   });
@@ -26,7 +27,9 @@ export function loadRuntime() {
 }
 
 async function load() {
-  const [ort, binary] = await Promise.all([import(FOLDER + SCRIPT), bytesOf(FOLDER + BINARY)]);
+  const again = failures ? `#${failures}` : '';  // a module that failed is not asked for again
+  const [ort, binary] = await Promise.all([import(FOLDER + SCRIPT + again),
+                                           bytesOf(FOLDER + BINARY)]);
   ort.env.wasm.numThreads = 1;
   ort.env.wasm.wasmBinary = binary;
   ort.env.logLevel = 'error';
