@@ -1,5 +1,5 @@
 "A local copy of the runtime that the live pages load from a CDN, by npm."
-import functools, os, re, shutil, subprocess, tarfile, tempfile
+import functools, os, re, shutil, subprocess, tempfile
 from pathlib import Path
 
 import pytest
@@ -23,8 +23,7 @@ def copied():
                                    cwd=new, capture_output=True, text=True, timeout=300)
         except subprocess.TimeoutExpired: return 'npm took longer than 300 s'
         if done.returncode: return f'npm has no copy: {done.stderr.strip()[-200:]}'
-        with tarfile.open(Path(new)/f'onnxruntime-web-{VERSION}.tgz') as archive:
-            archive.extractall(Path(new)/'all', filter='data')
+        shutil.unpack_archive(Path(new)/f'onnxruntime-web-{VERSION}.tgz', Path(new)/'all')
         try: (Path(new)/'all').rename(folder)
         except OSError: pass  # another process was first
     return folder/'package/dist'

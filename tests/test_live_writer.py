@@ -175,7 +175,7 @@ def test_it_writes_what_generate_writes(capsys):
         assert page.text() == PROMPT + bytes(values).decode()
         assert max(paces) >= 100
         assert max(a for a, _ in speeds) >= 100
-        assert page.data('aftSize') == '133120'
+        assert page.data('aftSize') == '133120'  # after 400 bytes as after one
         assert 0 < int(page.data('attentionSize')) <= 2**20
         assert not tab.errors()
         hosts = {urlsplit(url).netloc for url in tab.requests}
@@ -265,8 +265,9 @@ def test_without_the_runtime():
         assert 'could not be loaded from cdn.jsdelivr.net' in page.said()
         text = page.text()
         assert text.startswith(PROMPT) and len(text) > 300
-        drawn = f"""[...{WRITER}.querySelectorAll('canvas')].filter(canvas => canvas.getContext('2d')
-            .getImageData(0, 0, canvas.width, canvas.height).data.some(x => x)).length"""
+        drawn = f"""[...{WRITER}.querySelectorAll('canvas')].filter(canvas =>
+            canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)
+            .data.some(x => x)).length"""
         assert page.tab.evaluate(drawn) == 8
         problems = [error for error in page.tab.errors() if CDN not in error]
         assert not problems

@@ -28,8 +28,8 @@ export class Window {
   }
 }
 
-// A step graph that keeps its state. `run` is a session's, `tensor(kind, data, shape)` makes what it
-// takes, `about` lists the state's parts: {name, kind, shape, first}.
+// A step graph that keeps its state. `run` is a session's, `tensor(kind, data, shape)` makes what
+// it takes, `about` lists the state's parts: {name, kind, shape, first}.
 export class Steps {
   constructor({run, tensor, about}) {
     Object.assign(this, {run, tensor, about});

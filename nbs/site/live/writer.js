@@ -58,7 +58,8 @@ function layout(root) {
     parts[name] = element(tag, attributes, ...children);
   parts.prompted = text.querySelector('.writer-prompt');
   parts.written = text.querySelector('.writer-written');
-  make('prompt', 'textarea', {rows: 2, spellcheck: 'false', 'aria-label': 'what the text begins with'});
+  make('prompt', 'textarea', {rows: 2, spellcheck: 'false',
+                              'aria-label': 'what the text begins with'});
   make('write', 'button', {type: 'button', class: 'writer-write'}, 'write');
   make('again', 'button', {type: 'button', title: 'from the prompt, with other random numbers'},
        'start again');
@@ -68,9 +69,11 @@ function layout(root) {
   parts.along.checked = true;
   make('said', 'p', {class: 'writer-said', role: 'status'});
   text.tabIndex = 0;
+  text.setAttribute('role', 'region');
   text.setAttribute('aria-label', 'the text');
 
-  make('letters', 'div', {class: 'writer-letters', 'aria-hidden': 'true'}, element('span', {}, 'older'));
+  make('letters', 'div', {class: 'writer-letters', 'aria-hidden': 'true'},
+       element('span', {}, 'older'));
   for (const kind of Object.keys(KINDS)) {
     make(kind, 'figure', {class: `writer-state writer-${kind}`});
     make(`${kind}Title`, 'figcaption', {});
