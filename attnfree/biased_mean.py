@@ -158,6 +158,24 @@ def _read_halves(x, y, gate, p, before, after, half):
         for i in range(2): second[i].addcmul_(_product(weights, first[i], half), gate_second)
         _widen(x, gate, before, after, pairs)
 
+def _spread(t, like, pairs, second, value):
+    "Halves of pairs `(..., count, size, d)` among rows of `value`, in the shape of `like`."
+    missing,rows = pairs.width - t.shape[-2],like.shape[-2]
+    t = F.pad(t, (0, 0, missing, 0) if second else (0, 0, 0, missing), value=value).flatten(-3, -2)
+    return F.pad(t, (0, 0, pairs.start, rows - pairs.start - t.shape[-2]), value=value)
+
+def _halves_read(x, y, gate, p, before, after, half):
+    "As _read_halves, but nothing is written in place, which would make a long exported graph."
+    for pairs in _levels(p.shape[-1]):
+        weights = _lower_left(p, pairs).contiguous()
+        first,gate_second = _halves(x, pairs)[0],_halves(gate, pairs)[1]
+        y = y + _spread(_product(weights, first, half)*gate_second, y, pairs, True, 0)
+        pair_start = _halves(before, pairs)[0][...,:1,:]
+        half_end,pair_end = (t[...,-1:,:] for t in _halves(after, pairs))
+        x = x*_spread((half_end - pair_end).exp().expand_as(first[0]), x, pairs, False, 1)
+        gate = gate*_spread((pair_start - half_end).exp().expand_as(gate_second), x, pairs, True, 1)
+    return x,y,gate
+
 def _read_block_before(x, y, gate, p, half):
     "Add what each row reads of the block before its own."
     weights = _to_block_before(p, x.shape[1])
@@ -178,7 +196,10 @@ def _causal_sums(k, v, w, top, far, *, keep, half):
     before,after,x = _blocks(k, v, w, keep)
     gate = (before - after).exp_()
     y = p_within.diagonal(dim1=-2, dim2=-1)[...,None]*x  # each token reads itself
-    for piece in _pieces(x, y, gate, p_within, before, after): _read_halves(*piece, half)
+    if torch.compiler.is_exporting():
+        x,y,gate = _halves_read(x, y, gate, p_within, before, after, half)
+    else:
+        for piece in _pieces(x, y, gate, p_within, before, after): _read_halves(*piece, half)
     if x.shape[-3] > 1: _read_block_before(x, y, gate, p, half)
     if x.shape[-3] > 2:
         p_far = _weights(far, top[...,0])

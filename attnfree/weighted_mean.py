@@ -217,11 +217,21 @@ def in_scale(
     return _Unscale.apply(scale, share, mean(k, v, *biases))
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #44b5091b
+def _earlier(x, steps, value):
+    "Each token's earlier one, so many steps before it; `value` before the first."
+    return F.pad(x[...,:-steps,:], (0, 0, steps, 0), value=value)
+
+def _doublings(n): return [2**level for level in range((int(n)-1).bit_length())]
+
 def running_max(
     k:Tensor, # Any numbers, `(..., n, d)`
 )->Tensor:    # For every token the maximum up to it, `(..., n, d)`
     "The running maximum over tokens, in about log n steps."
-    n,out = k.shape[-2],k.clone()
+    n = k.shape[-2]
+    if torch.compiler.is_exporting():  # writing in place makes a long graph
+        for steps in _doublings(n): k = torch.maximum(k, _earlier(k, steps, -math.inf))
+        return k
+    out = k.clone()
     if n > 1:
         out[...,1::2,:] = running_max(torch.maximum(k[...,:n-1:2,:], k[...,1::2,:]))
         out[...,2::2,:] = torch.maximum(out[...,1:n-1:2,:], k[...,2::2,:])
@@ -237,6 +247,11 @@ def linear_scan(
     "In place, token by token: `x[t] += gate[t]*x[t-1]`, with `reverse` `x[t] += gate[t]*x[t+1]`."
     n = x.shape[-2]
     if not n: return x
+    if torch.compiler.is_exporting() and not reverse:
+        y = x
+        for steps in _doublings(n):
+            y,gate = y + gate*_earlier(y, steps, 0),gate*_earlier(gate, steps, 0)
+        return x.copy_(y)
     size = min(n, 8)
     if n % size:
         padding = (0, 0, 0, -n % size)

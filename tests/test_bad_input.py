@@ -15,6 +15,7 @@ warnings.filterwarnings('ignore')
 import attnfree.run.training
 from attnfree.bench import attnfree_bench
 from attnfree.evaluate import attnfree_eval, attnfree_plot, attnfree_predict
+from attnfree.export import attnfree_export
 from attnfree.generate import attnfree_generate
 from attnfree.hub import attnfree_hub
 from attnfree.sweep import attnfree_sweep
@@ -34,6 +35,7 @@ OPTIONS = {
     attnfree_generate: 'prompt tokens temperature top_k top_p keep seed images out',
     attnfree_bench: 'case models device precision size repeats threads batch out',
     attnfree_sweep: 'cases recipe set seeds out processes nice groups file share',
+    attnfree_export: 'out piece model',
 }
 FIELDS = ('task data model size bs mixer train_examples valid_examples epochs steps opt lr wd '
           'betas eps schedule warmup_epochs warmup_steps lr_start lr_end smoothing augment '
@@ -129,6 +131,8 @@ def command_line(command, option):
     elif command is attnfree_predict: given = ['runs/images', 'bin.png']
     elif command is attnfree_plot: given = ['runs/images']
     elif command is attnfree_generate: given = ['runs/pixels', '--tokens=2', '--out=new']
+    elif command is attnfree_export:
+        given = ['--model=ff_micro_patch2_8', '--out=network.onnx']
     elif command is attnfree_bench:
         given = ['--models=attnfree_ff_micro_patch2_8', '--repeats=1', '--batch=1', '--out=new']
     else:
@@ -148,10 +152,11 @@ def test_options(place, command):
 
 
 @pytest.mark.parametrize('command', (attnfree_eval, attnfree_predict, attnfree_plot,
-                                     attnfree_generate, attnfree_hub),
+                                     attnfree_generate, attnfree_hub, attnfree_export),
                          ids=lambda command: command.__name__)
 def test_runs_that_are_none(place, command):
-    more = {attnfree_predict: ['bin.png'], attnfree_hub: ['new']}.get(command, [])
+    more = {attnfree_predict: ['bin.png'], attnfree_hub: ['new'],
+            attnfree_export: ['--out=network.onnx']}.get(command, [])
     found = [complaint(command, [value, *more], accepted=value in ('--', ''))
              for value in HOSTILE if not value.startswith('-')]
     assert not any(found), [text for text in found if text]

@@ -39,7 +39,7 @@ PROMISED = {
            'plot_sweep',
     'evaluate': 'attnfree_eval attnfree_predict attnfree_plot',
     'generate': 'attnfree_generate', 'sweep': 'attnfree_sweep', 'bench': 'attnfree_bench',
-    'hub': 'attnfree_hub'}
+    'hub': 'attnfree_hub', 'export': 'attnfree_export'}
 
 
 class Notebook:

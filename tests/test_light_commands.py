@@ -47,8 +47,8 @@ def scripts(tmp_path_factory):
     return folder
 
 
-def test_there_are_eight():
-    names = 'train bench eval predict plot generate sweep hub'.split()
+def test_there_are_nine():
+    names = 'train bench eval predict plot generate sweep hub export'.split()
     assert [*commands()] == [f'attnfree_{name}' for name in names]
 
 
