@@ -99,14 +99,15 @@ def writer_about(file):
 
 def digits(name, file):
     "A published network for digits, in pieces."
+    from sklearn.datasets import load_digits
+    from attnfree.data.images import image_tensor
     from attnfree.learner import load
     from attnfree.pieces import export_pieces
-    import torch
     model, config = load(f'{name}.digits')
-    data = config['data']
+    data, image = config['data'], (load_digits().images[0]*255/16).astype('uint8')
     about = dict(name=name, classes=[*map(str, data['classes'])], mean=data['mean'],
                  std=data['std'])
-    export_pieces(model, file, torch.zeros(1, 1, 8, 8), half=True, about=about)
+    export_pieces(model, file, image_tensor(image, data), half=True, about=about)
 
 
 FILES = {f'digits_{name}.safetensors': partial(digits, name) for name in DIGITS} | {

@@ -1,5 +1,5 @@
-"""Pages that `explain` writes, opened from a file in a browser: what they show is what PyTorch says,
-for the package's networks, a stranger's mixer and timm's."""
+"""Pages that `explain` writes, opened from a file in a browser: what they show is what PyTorch
+says, for the package's networks, a stranger's mixer and timm's."""
 import base64, io, json, re
 from pathlib import Path
 
@@ -33,7 +33,8 @@ def pages(tmp_path_factory):
     import_file(str(ROOT/'examples/mixers.py'))
     fourier = create_model('fourier_micro_patch2_8', in_chans=1, num_classes=10)
     for name in ('fourier', 'shift'): forget(name)
-    vit = timm.create_model('vit_tiny_patch16_224', img_size=32, patch_size=8, depth=2, num_classes=4)
+    vit = timm.create_model('vit_tiny_patch16_224', img_size=32, patch_size=8, depth=2,
+                            num_classes=4)
     for name, model, examples in [
             ('published', create_model('lavit_micro_8', pretrained=True), digits),
             ('stranger', randomise(fourier, std=0.1), digits),
