@@ -32,7 +32,8 @@ def attnfree_export(
                              "(or a published name), or by --model an untrained network")
         if out is None: raise ValueError("out is missing: name a file, such as --out network.onnx")
         if best and model is not None:
-            raise ValueError(f"best=True is for runs, and model={model!r} is untrained: leave it out")
+            raise ValueError(f"best=True is for runs, and model={model!r} is untrained: "
+                             "leave it out")
         try: line = export_run(model or run, out, step=step, piece=piece, half=half, best=best,
                                untrained=model is not None)
         except ImportError as error: raise ValueError(str(error)) from error

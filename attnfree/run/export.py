@@ -140,7 +140,7 @@ def _traced(model, inputs, outputs, dynamic=None):
     with torch.no_grad(),_quiet():
         try:
             program = torch.export.export(model, (*inputs.values(),), dynamic_shapes=dynamic)
-            short = len(program.graph.nodes) < 1000  # long ones take minutes; onnxruntime does it too
+            short = len(program.graph.nodes) < 1000  # long ones take minutes
             return torch.onnx.export(program, (*inputs.values(),), dynamo=True, verbose=False,
                                      optimize=short, input_names=[*inputs],
                                      output_names=outputs).model_proto
@@ -260,7 +260,8 @@ class OnnxSteps:
     def _check_room(self, n):
         if self.read + n <= self.longest: return
         raise ValueError(f"{self.read} tokens are read, and the graph is made for {self.longest}: "
-                         f"{n} more do not fit. restart(), and read the last part of the text again")
+                         f"{n} more do not fit. restart(), and read the last part of the text "
+                         "again")
 
     def step(self,
         ids, # One token of each text, `(b,)`, whole numbers
