@@ -141,12 +141,14 @@ def _traced(model, inputs, outputs, dynamic=None):
         try:
             program = torch.export.export(model, (*inputs.values(),), dynamic_shapes=dynamic)
             short = len(program.graph.nodes) < 1000  # long ones take minutes
-            return torch.onnx.export(program, (*inputs.values(),), dynamo=True, verbose=False,
+            made = torch.onnx.export(program, (*inputs.values(),), dynamo=True, verbose=False,
                                      optimize=short, input_names=[*inputs],
                                      output_names=outputs).model_proto
         except Exception as error: # the exporter has many of its own
             raise ValueError(f"model: {type(model).__name__} does not become an ONNX graph "
                              f"({str(error).strip().splitlines()[0]:.200})") from error
+    for node in made.graph.node: node.ClearField('metadata_props')  # files and lines of this machine
+    return made
 
 def _put(made, file, half, metadata, pairs, what):
     "Write a graph; it takes its place when all `pairs(file)` of scores, found and expected, agree."

@@ -1,0 +1,47 @@
+"""ONNX graphs of every causal family, by onnxruntime: a step, pieces and the whole text give what
+`model.step` gives, over 200 tokens; and no file says on which machine it was made."""
+import numpy as np, onnx, onnxruntime, pytest, torch
+from torch.testing import assert_close
+
+from attnfree.language import create_model
+from attnfree.mixer import randomise
+from attnfree.run.export import OnnxSteps, export_network, export_step
+
+FAMILIES = ['aft_simple', 'aft_local', 'aft_conv', 'aft_full', 'gmlp', 'amlp', 'attention']
+
+
+def small(family):
+    "A network of one block for up to 256 bytes, with random weights."
+    torch.manual_seed(0)
+    window = dict(window=8) if family in ('aft_local', 'aft_conv') else None
+    model = create_model(f'lm_{family}_mini_256', mixer=window)
+    model.body.blocks = model.body.blocks[:1]
+    return randomise(model, std=0.1).eval().requires_grad_(False)
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_all_forms_equal_steps(family, tmp_path):
+    model = small(family)
+    ids = torch.randint(0, 256, (256, 1), generator=torch.Generator().manual_seed(1))
+    state, expected = model.start(1), []
+    for token in ids[:200]:
+        scores, state = model.step(token, state)
+        expected.append(scores)
+    expected = torch.stack(expected, dim=1)
+
+    file = export_step(model, tmp_path/'step.onnx', steps=2)
+    reading = OnnxSteps(file, export_step(model, tmp_path/'piece.onnx', piece=64))
+    whole = onnxruntime.InferenceSession(str(export_network(model, tmp_path/'whole.onnx')))
+    found = {'step': np.stack([reading.step(token) for token in ids[:200]], axis=1)}
+    stepped = reading.state
+    reading.restart()
+    found['pieces'] = reading.prefill(ids[:200].T)
+    found['whole'] = whole.run(None, dict(ids=ids.T.numpy()))[0][:, :200]
+    for scores in found.values():
+        worst = (torch.from_numpy(scores) - expected).abs().max()
+        assert worst < 1e-5*max(1, expected.abs().max())
+    for name, part in stepped.items():
+        assert_close(torch.from_numpy(reading.state[name]), torch.from_numpy(part), rtol=1e-4,
+                     atol=1e-4)
+    for path in tmp_path.glob('*.onnx'):
+        assert not any(node.metadata_props for node in onnx.load(path).graph.node)
