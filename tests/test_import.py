@@ -14,6 +14,7 @@ ENVIRONMENT = os.environ | dict(OMP_NUM_THREADS='1', MPLBACKEND='agg', PYTHONWAR
                                 COLUMNS='200')
 COMMANDS = '''import sys
 from attnfree.evaluate import attnfree_eval, attnfree_plot, attnfree_predict
+from attnfree.export import attnfree_export
 from attnfree.generate import attnfree_generate
 from attnfree.sweep import attnfree_sweep
 from attnfree.train import attnfree_train
@@ -25,6 +26,7 @@ attnfree_train(model='fourier_micro_patch2_8', epochs=1, set=short, out='images'
 attnfree_eval('images', **mixers)
 attnfree_predict('images', ['digit.png'], **mixers)
 attnfree_plot(['images'])
+attnfree_export('images', out='images.onnx', **mixers)
 attnfree_train(data='text', task='lm', path='song.txt', model='lm_shift_mini_256', out='bytes',
                set=['size=32', 'bs=8', 'steps=20', 'warmup_steps=2'], **mixers)
 attnfree_generate('bytes', tokens=20, seed=1, **mixers)

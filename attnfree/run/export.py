@@ -147,7 +147,7 @@ def _traced(model, inputs, outputs, dynamic=None):
         except Exception as error: # the exporter has many of its own
             raise ValueError(f"model: {type(model).__name__} does not become an ONNX graph "
                              f"({str(error).strip().splitlines()[0]:.200})") from error
-    for node in made.graph.node: node.ClearField('metadata_props')  # files and lines of this machine
+    for node in made.graph.node: node.ClearField('metadata_props')  # from which files it came
     return made
 
 def _put(made, file, half, metadata, pairs, what):
