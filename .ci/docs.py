@@ -169,6 +169,27 @@ def without_cdn(out):
 ANNOTATION = re.compile(r'<annotation encoding="application/x-tex">(.*?)</annotation>', re.DOTALL)
 
 
+INNER = r'\[(`[^`]+`)\]\([^)]*\)'  # a name that nbdev has made a link
+OUTER = re.compile(rf'\[((?:[^\[\]]|{INNER})*)\](?=\()')
+
+
+def without_nested_links(text):
+    "nbdev makes a link of a name within a link too, which no browser shows: the outer one stays."
+    return OUTER.sub(lambda link: f"[{re.sub(INNER, lambda name: name[1], link[1])}]", text)
+
+
+def unnest_links(root):
+    "Remove links within links from the notebooks that Quarto renders."
+    for name in notebooks(root):
+        path = root/'_proc'/name
+        if not path.exists(): continue
+        book = json.loads(path.read_text(encoding='utf-8'))
+        for cell in book['cells']:
+            if cell['cell_type'] == 'markdown':
+                cell['source'] = without_nested_links(''.join(cell['source']))
+        path.write_text(json.dumps(book, ensure_ascii=False), encoding='utf-8')
+
+
 def write_networks(root):
     "Write the networks that run on the live pages; yields what went wrong."
     if not (root/'.ci/live.py').exists(): return
@@ -208,6 +229,7 @@ def render(root):
         yield from (f'{Path(command[0]).name}: {line}' for line in said(done))
         if done.returncode: return
         if command[0].endswith('nbdev_proc_nbs'):
+            unnest_links(root)
             write_pages(root)
             yield from write_networks(root)
     write_texts(root)
@@ -223,6 +245,12 @@ def text_problems(soup):
     for block in soup.find_all('pre'):  # nbdev links names in backticks in a docment too
         for link in re.findall(r'\[`[^`]+`\]\(https?:[^)]*\)', block.get_text()):
             yield f'link inside code: {link}: no backticks around this name in the docment'
+
+
+def nested_problems(soup):
+    "Links whose text shows another one."
+    for link in soup.find_all('a'):
+        if '](' in link.get_text(): yield f"link within a link: {' '.join(link.get_text().split())}"
 
 
 def source_problem(root, target, anchor):
@@ -281,7 +309,8 @@ def names_in(soup):
 def page_problems(root, out):
     "What is wrong with the rendered pages in `out`, and with the documents at the top."
     settings = pages.settings(root)
-    there = {p.relative_to(out).as_posix(): p for p in sorted(out.rglob('*.html'))}
+    there = {p.relative_to(out).as_posix(): p for p in sorted(out.rglob('*.html'))
+             if out/'site' not in p.parents}  # a page that attnfree.explain wrote stands by itself
     soups = {name: parsed(path) for name, path in there.items()}
     anchors = {name: names_in(soup) for name, soup in soups.items()}
     expected = {address(name) for name in notebooks(root)}
@@ -292,6 +321,7 @@ def page_problems(root, out):
     for name, soup in soups.items():
         if not soup.title or not soup.h1: yield f'{name}: no title'
         for problem in text_problems(soup): yield f'{name}: {problem}'
+        for problem in nested_problems(soup): yield f'{name}: {problem}'
         for problem in link_problems(name, soup, out, anchors, settings, root):
             yield f'{name}: {problem}'
     for document in (name for name in DOCUMENTS if (root/name).exists()):

@@ -110,10 +110,20 @@ def digits(name, file):
     export_pieces(model, file, image_tensor(image, data), half=True, about=about)
 
 
+def explained(file):
+    "The page that shows what attnfree.explain makes."
+    from sklearn.datasets import load_digits
+    from attnfree.explain import explain
+    examples = [(image*255/16).round().astype('uint8') for image in load_digits().images[:10]]
+    explain('aft_conv_micro_patch2_8', examples, file, half=True,
+            title='AFT-conv reads digits: a page made by attnfree.explain')
+
+
 FILES = {f'digits_{name}.safetensors': partial(digits, name) for name in DIGITS} | {
     'writer_aft.onnx': lambda file: writer('aft', file),
     'writer_attention.onnx': lambda file: writer('attention', file),
     'writer.json': writer_about,
+    'explained.html': explained,
 }
 
 

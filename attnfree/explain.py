@@ -7,6 +7,7 @@ __all__ = ['explain']
 
 # %% ../nbs/live/03_explain.ipynb #619a6888
 import base64,html,io,json,re,tempfile
+from copy import deepcopy
 from pathlib import Path
 from string import Template
 
@@ -30,7 +31,7 @@ def _described(model):
         size = getattr(named, 'img_size', None) or (size and size[1:])
         data = dict(img_size=size and list(size), classes=None)
         data |= {key: list(known[key]) for key in ('mean', 'std') if known.get(key)}
-        return model.eval(),data,type(model).__name__
+        return deepcopy(model).cpu().eval(),data,type(model).__name__
     model,config = load(model)
     task = task_named(config['task'])
     if task.inputs != 'images':

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from .arguments import checked
 from .checkpoint import load_tensors,save_tensors
 from .evaluation import evaluating
-from .run.export import _halved,_needed,_quiet
+from .run.export import _exporting,_halved,_needed
 
 # %% ../nbs/live/00_pieces.ipynb #d50a4a3b
 def _split(tree):
@@ -88,7 +88,7 @@ def _replaced(blocks, functions):
 
 @checked
 class NetworkPieces(nn.Module):
-    "A network for images that is cut at its blocks; it keeps and shares the network's weights."
+    "A network for images, cut at its blocks: it shares the weights, and is put in evaluation mode."
     def __init__(self,
         model:nn.Module, # A network on tokens; raises `ValueError` for any other
         images:Tensor,   # Images for it, normalised, `(b, c, height, width)`; their size is kept
@@ -162,7 +162,7 @@ def _program(pieces):
     sizes = [torch.export.Dim(f'batch{layer}', min=1) for layer in range(len(given))]
     shapes = (None, [[None]*len(part) for part in made],
               [[{0: size}]*len(part) for size,part in zip(sizes, given)])
-    with torch.no_grad(),_quiet():
+    with _exporting(pieces.model):
         program = torch.export.export(pieces, examples, dynamic_shapes=shapes)
         graph = torch.onnx.export(program, dynamo=True, verbose=False).model_proto
     flat = lambda parts: [name for part in parts for name in part]
@@ -272,7 +272,7 @@ def export_pieces(
     graphs,steps,same = _steps(onnx, graph, takes, gives)
     where = {step['graph']: i for i,step in enumerate(steps)}
     layers = [dict(step=where[f'block.{i}'], input=same.get(f'in.{i}.0', f'in.{i}.0'),
-                   output=f'out.{i}.0', grid=grid, prefix=prefix, name=f'layer {i}')
+                   output=f'out.{i}.0', grid=grid, prefix=prefix, name=f'layer {i + 1}')
               for i,(grid,prefix) in enumerate(pieces.layers)]
     network = about | dict(image=pieces.size, steps=steps, layers=layers)
     file = Path(file)

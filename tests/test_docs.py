@@ -191,6 +191,17 @@ def test_a_missing_page_is_reported(tmp_path):
     assert done.returncode == 1 and 'text.html: missing page' in done.stdout
 
 
+def test_links_within_links():
+    sys.path.insert(0, str(CI))
+    try: import docs
+    finally: sys.path.pop(0)
+    made = docs.without_nested_links(
+        '[[`a`](b#a)](c) [`d`](e), [see [`x`](y) and [`z`](w)](u) [![`a` drawn](p.png)](q) [f](g)')
+    assert made == '[`a`](c) [`d`](e), [see `x` and `z`](u) [![`a` drawn](p.png)](q) [f](g)'
+    soup = docs.BeautifulSoup('<a href="c">[a](b)</a> <a href="d">e</a>', 'html.parser')
+    assert [*docs.nested_problems(soup)] == ['link within a link: [a](b)']
+
+
 def test_sidebar_of_what_is_not_there(tmp_path):
     project(tmp_path, {'index': []}, ['index', '18_extra', 'index'])
     done = tool('docs.py', tmp_path, '--root', tmp_path, '--no-render')

@@ -75,7 +75,7 @@ WITHOUT = {'tutorials/models.html'}
 
 def pages():
     return sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob('*.html')
-                  if path.name != '404.html')
+                  if path.name != '404.html' and SITE/'site' not in path.parents)
 
 
 def resize(tab, width):

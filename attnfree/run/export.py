@@ -135,18 +135,23 @@ def _halved(onnx, graph):
         graph.node.insert(0, onnx.helper.make_node('Cast', [stored], [name],
                                                    to=onnx.TensorProto.FLOAT))
 
+@contextmanager
+def _exporting(model):
+    "Without gradients and without the exporter's words; its errors, many of its own, become one."
+    try:
+        with torch.no_grad(),_quiet(): yield
+    except Exception as error:
+        raise ValueError(f"model: {type(model).__name__} does not become an ONNX graph "
+                         f"({str(error).strip().splitlines()[0]:.200})") from error
+
 def _traced(model, inputs, outputs, dynamic=None):
     "The ONNX graph of a module for named inputs."
-    with torch.no_grad(),_quiet():
-        try:
-            program = torch.export.export(model, (*inputs.values(),), dynamic_shapes=dynamic)
-            short = len(program.graph.nodes) < 1000  # long ones take minutes
-            made = torch.onnx.export(program, (*inputs.values(),), dynamo=True, verbose=False,
-                                     optimize=short, input_names=[*inputs],
-                                     output_names=outputs).model_proto
-        except Exception as error: # the exporter has many of its own
-            raise ValueError(f"model: {type(model).__name__} does not become an ONNX graph "
-                             f"({str(error).strip().splitlines()[0]:.200})") from error
+    with _exporting(model):
+        program = torch.export.export(model, (*inputs.values(),), dynamic_shapes=dynamic)
+        short = len(program.graph.nodes) < 1000  # long ones take minutes
+        made = torch.onnx.export(program, (*inputs.values(),), dynamo=True, verbose=False,
+                                 optimize=short, input_names=[*inputs],
+                                 output_names=outputs).model_proto
     for node in made.graph.node: node.ClearField('metadata_props')  # from which files it came
     return made
 

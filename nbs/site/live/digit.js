@@ -166,7 +166,7 @@ function paintMaps(card, {row, column, layer}) {
   card.root.classList.toggle('stale', !card.fresh[chosen]);
   card.map.setAttribute('aria-label', `${card.title}, layer ${chosen + 1}: what row ${row + 1}, ` +
                         `column ${column + 1} reads, ${h} by ${w}`);
-  card.caption.textContent = `layer ${chosen + 1} of ${card.layers.length}, ${h} × ${w}`;
+  card.caption.textContent = `layer ${chosen + 1} of ${card.layers.length}, ${h} × ${w} tokens`;
   card.root.dataset.layer = chosen;  // for readers of the page by script, such as the tests
   card.root.dataset.fresh = Boolean(card.fresh[chosen]);
   card.root.dataset.reads = mine.map(value => value.toFixed(6)).join(' ');
@@ -451,11 +451,11 @@ export function build(root) {
     cards.push(card);
   }
   const labelled = (canvas, title, hint) =>
-    element('figure', {}, canvas, element('figcaption', {}, element('b', {}, title), ` ${hint}`));
+    element('figure', {}, canvas, element('figcaption', {}, element('b', {}, title), `: ${hint}`));
   root.replaceChildren(
     element('div', {class: 'digit-top'},
       labelled(pad, 'Draw here', 'with a mouse, a finger or the keyboard'),
-      labelled(seen, 'What the networks see', 'point at a position to see what it reads'),
+      labelled(seen, 'What the networks see', 'point at a token to see what it reads'),
       element('div', {class: 'digit-side'},
         element('div', {class: 'digit-buttons'}, clear, undo),
         element('div', {class: 'digit-examples', role: 'group', 'aria-label': 'stored digits'},
@@ -494,7 +494,8 @@ export function build(root) {
       changed();
     } catch (error) {
       root.dataset.state = 'blocked';
-      note.textContent = `${error.message} What you see are a stored digit and stored results.`;
+      note.textContent = `${error.message} What you see are a stored digit and stored results; ` +
+                         'pointing at its tokens and the slider work.';
       for (const {button} of examples) button.disabled = true;
       for (const button of [clear, undo]) button.disabled = true;
       showExample(FIRST);

@@ -307,6 +307,7 @@ export function build(root) {
         return true;
       } catch (error) {
         show('blocked');
+        for (const kind of Object.keys(KINDS)) parts[`speed.${kind}`].textContent = 'not available here';
         say(`${error.message} What you see is a stored example that the network wrote before.`);
         loading = null;
         return false;
