@@ -186,7 +186,8 @@ def unnest_links(root):
         book = json.loads(path.read_text(encoding='utf-8'))
         for cell in book['cells']:
             if cell['cell_type'] == 'markdown':
-                cell['source'] = without_nested_links(''.join(cell['source']))
+                text = without_nested_links(''.join(cell['source']))
+                cell['source'] = text.splitlines(keepends=True)  # Quarto reads no other form
         path.write_text(json.dumps(book, ensure_ascii=False), encoding='utf-8')
 
 
