@@ -166,7 +166,7 @@ function paintMaps(card, {row, column, layer}) {
   card.root.classList.toggle('stale', !card.fresh[chosen]);
   card.map.setAttribute('aria-label', `${card.title}, layer ${chosen + 1}: what row ${row + 1}, ` +
                         `column ${column + 1} reads, ${h} by ${w}`);
-  card.caption.textContent = `layer ${chosen + 1} of ${card.layers.length}, ${h} × ${w} tokens`;
+  card.caption.textContent = `layer ${chosen + 1} of ${card.layers.length}, ${h} × ${w}`;
   card.root.dataset.layer = chosen;  // for readers of the page by script, such as the tests
   card.root.dataset.fresh = Boolean(card.fresh[chosen]);
   card.root.dataset.reads = mine.map(value => value.toFixed(6)).join(' ');
