@@ -198,7 +198,7 @@ export function build(root) {
     return {button, canvas, greys};
   });
   const legend = element('div', {class: 'digit-legend'}, element('i', {class: 'own'}),
-                         'position', element('i', {class: 'scale'}), 'it reads more');
+                         'token', element('i', {class: 'scale'}), 'it reads more');
   const clear = element('button', {type: 'button'}, 'clear');
   const undo = element('button', {type: 'button'}, 'undo');
 
