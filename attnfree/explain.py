@@ -31,13 +31,13 @@ def _described(model):
         size = getattr(named, 'img_size', None) or (size and size[1:])
         data = dict(img_size=size and list(size), classes=None)
         data |= {key: list(known[key]) for key in ('mean', 'std') if known.get(key)}
-        return deepcopy(model).cpu().eval(),data,type(model).__name__
+        return deepcopy(model).cpu().float().eval(),data,type(model).__name__
     model,config = load(model)
     task = task_named(config['task'])
     if task.inputs != 'images':
         raise ValueError(f"model={config['model']['name']} was trained on {task.inputs}: explain "
                          "shows networks for images")
-    return model.cpu(),config['data'],config['model']['name']
+    return model.cpu().float(),config['data'],config['model']['name']
 
 def _channels(model):
     "Of its images: those of its first convolution."

@@ -8,6 +8,7 @@ __all__ = ['NetworkPieces', 'OnnxPieces', 'export_pieces']
 # %% ../nbs/live/00_pieces.ipynb #9c410278
 import json
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 import numpy as np,torch
@@ -16,7 +17,7 @@ from torch.utils import _pytree as pytree
 from .arguments import checked
 from .checkpoint import load_tensors,save_tensors
 from .evaluation import evaluating
-from .run.export import _exporting,_halved,_needed
+from .run.export import _check_ready,_exporting,_halved,_needed
 
 # %% ../nbs/live/00_pieces.ipynb #d50a4a3b
 def _split(tree):
@@ -165,8 +166,8 @@ def _program(pieces):
     with _exporting(pieces.model):
         program = torch.export.export(pieces, examples, dynamic_shapes=shapes)
         graph = torch.onnx.export(program, dynamo=True, verbose=False).model_proto
-    flat = lambda parts: [name for part in parts for name in part]
-    return graph,['image', *flat(made), *flat(given)],[*flat(given), *flat(made), 'scores']
+    made,given = ([*chain(*names)] for names in (made, given))
+    return graph,['image', *made, *given],[*given, *made, 'scores']
 
 def _cut(onnx, whole, feeds, fetches):
     "The graph from some values, as many as it needs, to others, all by their names in the `whole`."
@@ -257,15 +258,16 @@ class OnnxPieces:
 
 @checked
 def export_pieces(
-    model:nn.Module,    # A network on tokens, for images; raises `ValueError` for any other
+    model:nn.Module,    # On tokens, for images: evaluation mode, on the CPU, in single precision
     file:str|Path,      # The `.safetensors` file to write
     image:Tensor,       # One image to check it by, normalised, `(1, c, height, width)`
     *,
     half:bool=False,    # Store large weights in half precision
     about:dict={},      # What else the file says of the network, for json, such as its classes
 )->Path:                # The file; raises `ValueError`, writing none, where onnxruntime differs
-    "Write a network on the CPU as graphs of its pieces."
+    "Write a network as graphs of its pieces; raises `ValueError` for one without tokens."
     onnx,_ = _needed()
+    _check_ready(model)
     pieces = NetworkPieces(model, image)
     graph,takes,gives = _program(pieces)
     if half: _halved(onnx, graph.graph)
@@ -277,12 +279,13 @@ def export_pieces(
     network = about | dict(image=pieces.size, steps=steps, layers=layers)
     file = Path(file)
     unchecked = file.with_name(f'.{file.name}')  # an older file stays until the new one is right
-    save_tensors(unchecked, graphs, dict(network=json.dumps(network)))
-    try: _check(OnnxPieces(unchecked), pieces, image, 0.02 if half else 1e-4)
+    try:
+        save_tensors(unchecked, graphs, dict(network=json.dumps(network)))
+        _check(OnnxPieces(unchecked), pieces, image, 0.02 if half else 1e-4)
+        return unchecked.replace(file)
     except ValueError as error:
-        unchecked.unlink()
         raise ValueError(f"file={str(file)!r} was not written: {error}") from error
-    return unchecked.replace(file)
+    finally: unchecked.unlink(missing_ok=True)
 
 @torch.no_grad()
 def _check(found, pieces, image, tolerance):

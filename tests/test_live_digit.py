@@ -139,10 +139,10 @@ class Page:
 
 
 @contextmanager
-def opened(runtime, width=1280, wait=True):
+def opened(runtime, width=1280, wait=True, height=1600):
     "The page, its networks loaded."
     with served(SITE) as address, browser() as tab:
-        tab.send('Emulation.setDeviceMetricsOverride', width=width, height=1600,
+        tab.send('Emulation.setDeviceMetricsOverride', width=width, height=height,
                  deviceScaleFactor=1, mobile=False)
         tab.route(runtime)
         tab.open(address + PAGE)
@@ -271,6 +271,10 @@ def test_without_the_runtime_the_stored_digit_stays(width, runtime):
 def test_weights_are_small_and_wait_for_the_reader(runtime):
     files = [SITE/f'site/live/digits_{name}.safetensors' for name in record.NETWORKS]
     assert sum(file.stat().st_size for file in files) < 5e6
-    with opened(runtime, wait=False) as page:
-        far = page.get(".getBoundingClientRect().top > 2*innerHeight")
-        if far: assert not [url for url in page.tab.requests if 'safetensors' in url]
+    with opened(runtime, wait=False, height=60) as page:
+        assert page.get(".getBoundingClientRect().top > innerHeight + 200")
+        assert page.get(".dataset.state == 'stored'")
+        assert not [url for url in page.tab.requests if 'safetensors' in url]
+        page.get('.scrollIntoView()')
+        page.wait(".dataset.state == 'live'")
+        assert len({url for url in page.tab.requests if 'safetensors' in url}) == len(files)

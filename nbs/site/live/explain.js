@@ -62,7 +62,7 @@ export function drawMap(canvas, moved, token, {grid: [h, w], prefix}) {
 export function build(root, {meta, examples, stored, network}) {
   const [channels, h, w] = meta.image, shown = Math.max(1, Math.round(320 / Math.max(h, w)));
   let pixels, original, x = stored.at[0], y = stored.at[1], front = false, open = null;
-  let wanted = 0, found = null, maps = [], busy = false, painting = false;
+  let wanted = 0, maps = [], busy = false, painting = false;
 
   const said = element('p', {class: 'explain-said', role: 'status'}, 'The network is being loaded; these are stored results.');
   const canvas = element('canvas', {width: w * shown, height: h * shown, tabindex: 0, role: 'application',
@@ -131,7 +131,6 @@ export function build(root, {meta, examples, stored, network}) {
     try {
       for (let done = -1; done !== wanted;) {
         const now = done = wanted, seen = await open.run(pixels);
-        found = seen;
         maps = maps.map(() => null);
         drawScores(seen.probabilities);
         root.dataset.pixels = Array.from(pixels, value => value.toPrecision(7)).join(' ');  // for tests
