@@ -176,10 +176,12 @@ class AFTConv(_Windowed, _Biased):
 
     @property
     def form(self)->str: # 'band', 'matrix product' or 'convolution'
-        "How means are computed; on images by matrices where heads are wide and grids small."
+        "How means are computed; on images by matrices where heads are wide or grids small."
         if len(self.grid) == 1: return 'band'
-        wide,small = self.channels[2] >= 8*self.heads,math.prod(self.grid) <= 10*self.window**2
-        return 'matrix product' if wide and small else 'convolution'
+        tokens,offsets = math.prod(self.grid),self.window**2
+        if self.training and tokens <= offsets: return 'matrix product'
+        wide = self.channels[2] >= 8*self.heads
+        return 'matrix product' if wide and tokens <= 10*offsets else 'convolution'
 
     def biases(self)->Tensor: # `(heads, s, s)`, in 1d `(heads, s)`
         "The position biases by offset, after the reparameterisation."
