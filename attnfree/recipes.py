@@ -9,6 +9,8 @@ __all__ = ['FIELDS', 'PENALTIES', 'RECIPES', 'Field', 'Setting', 'cite', 'recipe
 # %% ../nbs/learning/01_recipes.ipynb #d4da02ca
 import math,tomllib
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 from typing import NamedTuple
 
 import pandas as pd
@@ -119,7 +121,7 @@ FIELDS = {
                                    "built not to read padding, which held-out texts still have",
                             'switch'),
     'precision':      Field('fp32', "number format of the computation; auto: bf16 where the "
-                                    "machine supports it, else fp32",
+                                    "machine gains by it, else fp32",
                             ('auto', 'fp32', 'bf16', 'fp16')),
     'layer_decay':    Field(1., "learning rate of a layer as a multiple of that of the layer after "
                                 "it; 1: all equal", 'factor'),
@@ -463,15 +465,27 @@ def recipe_fields(
         raise ValueError(f"recipe={str(name)!r}: {error}") from None
 
 @checked
+def _bf16_speed():
+    "How often this processor multiplies matrices in bf16 in the time of once in fp32."
+    x,times = torch.randn(512, 512),{torch.float32: [], torch.bfloat16: []}
+    for _ in range(5):
+        for dtype,measured in times.items():
+            matrix = x.to(dtype)
+            begin = perf_counter()
+            matrix @ matrix
+            measured.append(perf_counter() - begin)
+    return median(times[torch.float32])/median(times[torch.bfloat16])
+
 def best_precision(
     device:str=None, # Type of the device, such as 'cuda'; `None`: the one that training takes
 )->str:              # 'bf16' or 'fp32'
-    "What `precision=auto` is on this machine: bf16 where its arithmetic has it, else fp32."
+    "What `precision=auto` is on this machine: bf16 where its arithmetic has it and is faster."
     if device is None: device = default_device().type
     if device == 'cuda': has = torch.cuda.is_bf16_supported(including_emulation=False)
     elif device == 'cpu': # older versions of torch do not say
         abilities = getattr(torch.cpu, 'get_capabilities', dict)()
         has = any(abilities.get(name) for name in ('avx512_bf16', 'amx_bf16'))
+        has = has and _bf16_speed() > 1
     else: has = False
     return 'bf16' if has else 'fp32'
 
