@@ -278,3 +278,16 @@ def test_weights_are_small_and_wait_for_the_reader(runtime):
         page.get('.scrollIntoView()')
         page.wait(".dataset.state == 'live'")
         assert len({url for url in page.tab.requests if 'safetensors' in url}) == len(files)
+
+
+@needs_page
+def test_on_a_low_screen_the_drawing_stays_beside_every_card(runtime):
+    with opened(runtime, wait=False, height=720) as page:
+        for name in record.NETWORKS:
+            card = f'[data-network={name}]'
+            page.get(f""".querySelector('{card}').scrollIntoView({{block: 'end',
+                                                                   behavior: 'instant'}})""")
+            drawing, maps = (page.get(f".querySelector('{part}').getBoundingClientRect().toJSON()")
+                             for part in ('.digit-top', f'{card} .digit-maps'))
+            assert 0 <= drawing['top'] and drawing['bottom'] <= maps['top'], name
+            assert maps['bottom'] <= 720, name
