@@ -85,7 +85,8 @@ def data_path(
     if not path: name,folder = 'ATTNFREE_DATA',os.environ.get('ATTNFREE_DATA')
     if not folder: return None
     folder = user_path(folder, 'folder')
-    hint = "name the folder that holds cifar-10-batches-py/, imagenet/ or imagenette-subset/"
+    hint = ("name the folder that holds cifar-10-batches-py/, imagenet/ or imagenette-subset/, or "
+            "train/ and val/ with images of your own")
     if not folder.is_dir():
         raise FileNotFoundError(f"{name}={str(folder)!r} is not a folder; {hint}")
     if not any(folder.iterdir()):
