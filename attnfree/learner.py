@@ -80,7 +80,7 @@ def attnfree_learner(
         if settings[name]: pieces.append(Penalty(name, settings[name]))
     if settings['erasing']: pieces.append(Erase(settings['erasing']))
     if settings['mixup'] or settings['cutmix']:
-        pieces.append(MixupCutMix(settings['mixup'], settings['cutmix']))
+        pieces.append(MixupCutMix(settings['mixup'], settings['cutmix'], settings['mixup_prob']))
     if settings['ema']: pieces.append(EMA(settings['ema']))
     if settings['precision'] != 'fp32': pieces.append(Precision(settings['precision']))
     if settings['accumulate'] > 1:

@@ -54,7 +54,7 @@ _KINDS = { # types; which values are possible; the same in words
     'switch':  ((bool,), lambda v: True, "true or false"),
     'options': ((dict,), _has_names, "options by name, such as window=8 or window=8,rank=none"),
     'policy':  ((bool, str), lambda v: v != '',
-                "true, false, or a policy of timm's such as rand-m9-mstd0.5-inc1"),
+                "true, false, or a policy such as rand-m9-mstd0.5-inc1 or cifar10"),
     'name':    ((str,), lambda v: v != '', "a name"),
     'task':    ((str,), lambda v: v in TASKS, lambda: f"one of {', '.join(TASKS)}"),
     'data':    ((str,), lambda v: v in DATASETS, lambda: f"one of {', '.join(DATASETS)}"),
@@ -96,11 +96,12 @@ FIELDS = {
     'smoothing':      Field(0., "label smoothing: share of the target spread over all classes",
                             'share'),
     'augment':        Field(True, "change training data at random as suits the data set; "
-                                  "a policy of timm's is applied as well", 'policy'),
+                                  "a policy of timm's or torchvision's as well", 'policy'),
     'mixup':          Field(0., "Mixup's alpha: the share of one image is drawn from Beta(alpha, "
                                 "alpha); 0: off; with CutMix on, too, each batch draws one of the "
                                 "two", 'rate'),
     'cutmix':         Field(0., "CutMix's alpha, 0: off", 'rate'),
+    'mixup_prob':     Field(1., "share of the batches that Mixup or CutMix changes", 'chance'),
     'erasing':        Field(0., "probability that a rectangle of an image is erased", 'chance'),
     'repeats':        Field(1, "copies of each image drawn, in an epoch of the same length "
                                "(repeated augmentation); 1: off", 'count'),
@@ -438,6 +439,9 @@ def _agree(settings):
     if bs % parts:
         raise ValueError(f"bs={bs} cannot be divided into accumulate={parts} equal parts: pass a "
                          f"multiple of {parts}")
+    if settings['mixup_prob'] < 1 and not (settings['mixup'] or settings['cutmix']):
+        raise ValueError(f"mixup_prob={settings['mixup_prob']} is a share of batches that nothing "
+                         "mixes: set mixup or cutmix as well")
     task_named(settings['task']).check(settings)
 
 def _read_toml(name):

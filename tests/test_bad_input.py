@@ -39,8 +39,8 @@ OPTIONS = {
 }
 FIELDS = ('task data model size bs mixer train_examples valid_examples epochs steps opt lr wd '
           'betas eps schedule warmup_epochs warmup_steps lr_start lr_end smoothing augment '
-          'mixup cutmix erasing repeats drop drop_path ema diagonality entropy clip accumulate '
-          'pack precision layer_decay checkpointing channels_last threads seed').split()
+          'mixup cutmix mixup_prob erasing repeats drop drop_path ema diagonality entropy clip '
+          'accumulate pack precision layer_decay checkpointing channels_last threads seed').split()
 
 
 class Hang(BaseException): pass

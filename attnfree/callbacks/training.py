@@ -27,17 +27,22 @@ from timm.data import Mixup
 from timm.data.auto_augment import (augment_and_mix_transform,auto_augment_transform,
                                     rand_augment_transform)
 from timm.data.random_erasing import RandomErasing
+from torchvision.transforms import AutoAugment,AutoAugmentPolicy
 from timm.utils import ModelEmaV3
 from ..arguments import checked
 from ..processes import unwrap_model,rank_and_world
 
 # %% ../../nbs/callbacks/00_training.ipynb #28c82cb7
+def _searched(policy, options):
+    "AutoAugment's policy for a data set of small images."
+    return AutoAugment(AutoAugmentPolicy(policy), fill=options['img_mean'])
+
 @checked
 class AutoPolicy(Transform):
-    "RandAugment, AutoAugment or AugMix on the training images, by timm's name of the policy."
+    "RandAugment, AutoAugment or AugMix on the training images, by timm or torchvision."
     order,split_idx = 2,0 # after cropping, before it becomes a tensor; training images only
     def __init__(self,
-        policy:str,                       # As in timm: 'rand-m9-mstd0.5-inc1', 'original' ...
+        policy:str,                       # 'rand-m9-mstd0.5-inc1', 'original', 'cifar10' ...
         size:int=224,                     # Side of the images in pixels; shifts go up to 0.45 of it
         mean:tuple=(0.485, 0.456, 0.406), # Fill colour of shifts, 0 to 1, one number per channel
     ):
@@ -45,6 +50,7 @@ class AutoPolicy(Transform):
         makers = dict(rand=rand_augment_transform, augmix=augment_and_mix_transform)
         automatic = 'original','originalr','v0','v0r','3a'
         makers |= {name: auto_augment_transform for name in automatic}
+        makers |= dict(cifar10=_searched, svhn=_searched)
         kind = str(policy).split('-')[0]
         if kind not in makers:
             raise ValueError(f"policy={policy!r} is unknown: it begins with one of "
