@@ -237,7 +237,7 @@ def register_task(
         raise ValueError(f"name={task.name!r} of {type(task).__name__} must be a word of letters, "
                          "digits and underscores")
     if task.name in TASKS:
-        raise ValueError(f"the task {task.name!r} is there already: give yours another name")
+        raise ValueError(f"the task {task.name!r} is already registered: give yours another name")
     if task.inputs not in _TARGETS:
         raise ValueError(f"inputs={task.inputs!r} of task {task.name!r} must be one of "
                          f"{(*_TARGETS,)}")

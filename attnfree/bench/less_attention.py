@@ -42,7 +42,7 @@ def _layer_functions(batch, n, dim, heads):
     down,up = torch.randn(RANK, n)*0.1,torch.randn(n, RANK)*0.1
     attention.factored = False
     return {'attention, fused': timed(lambda: attention(x, need_scores=False)),
-            'attention, in the open': timed(lambda: attention(x)),
+            'attention, unfused': timed(lambda: attention(x)),
             'less attention, as written': timed(lambda: less(x, scores)),
             'less attention, as a product': timed(lambda: less(x, factors)),
             'less attention, one map': timed(lambda: one_map(x, scores)),

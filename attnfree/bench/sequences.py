@@ -196,7 +196,7 @@ def long_text_memory(
     batch:int=2, # Texts of 4,096 bytes
 )->dict:         # By setting, megabytes by name, the Transformer first
     "Peak memory of a training step on long texts: as timed, unfused, and with checkpointing."
-    variants = {'': {}, ', attention in the open': dict(fused=False),
+    variants = {'': {}, ', attention unfused': dict(fused=False),
                 ', blocks computed again': dict(checkpointing=True)}
     measured = {}
     for name in DECODERS:

@@ -80,8 +80,8 @@ def register_data_set(
 )->DataSet:           # The same
     "Register a data set; raises `ValueError` if its name is taken or it names no task."
     if data_set.name in DATASETS:
-        raise ValueError(f"the data set {data_set.name!r} is there already: give yours another "
-                         "name")
+        raise ValueError(f"the data set {data_set.name!r} is already registered: give yours "
+                         "another name")
     for task in map(task_named, data_set.tasks):
         if not data_set.serves(task):
             raise ValueError(f"tasks={data_set.tasks} of {data_set.name!r}: {task.name!r} is for "

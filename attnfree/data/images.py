@@ -113,7 +113,7 @@ def open_image(
     "Read one image and set its colour mode."
     try:
         if isinstance(source, (str,Path)) and Path(source).exists() and not Path(source).is_file():
-            raise ValueError('it is no regular file') # opening a pipe would block forever
+            raise ValueError('it is not a regular file') # opening a pipe would block forever
         if isinstance(source, bytes): source = io.BytesIO(source)
         if isinstance(source, np.ndarray):
             if source.dtype not in (np.uint8, bool):
