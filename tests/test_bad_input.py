@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest, torch
 from fastcore.script import _run_cli
 from hypothesis import HealthCheck, given, settings, strategies as st
+from PIL import Image
+from sklearn.datasets import load_digits
 
 warnings.filterwarnings('ignore')
 import attnfree.run.training
@@ -32,7 +34,7 @@ OPTIONS = {
                     'log epochs timeout',
     attnfree_eval: 'data path examples bs size out workers stride',
     attnfree_predict: 'top out', attnfree_plot: 'metric out',
-    attnfree_generate: 'prompt tokens temperature top_k top_p keep seed images out',
+    attnfree_generate: 'prompt tokens temperature top_k top_p keep seed images',
     attnfree_bench: 'case models device precision size repeats threads batch out',
     attnfree_sweep: 'cases recipe set seeds out processes nice groups file share',
     attnfree_export: 'out piece model',
@@ -76,6 +78,7 @@ def complaint(command, options, accepted=True):
     line = f"{command.__name__} {' '.join(map(str, options))}"[:300]
     if code is None: return f'{line}: {text}'
     if code == 0 and not accepted: return f'{line}: accepted'
+    if code == 2 and 'unrecognized arguments' in text: return f'{line}: {text[-300:]!r}'
     if code == 1 and ('\n' in text.strip() or not text.startswith(command.__name__)):
         return f'{line}: {text[:300]!r}'
 
@@ -86,6 +89,7 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp('bad')
     (folder/'plain.txt').write_text('hello')
     (folder/'bin.png').write_bytes(b'\x00\x01')
+    Image.fromarray((load_digits().images[7]*255/16).astype('uint8')).save(folder/'digit.png')
     (folder/'empty').mkdir()
     threads = torch.get_num_threads()
     with contextlib.chdir(folder) if sys.version_info >= (3, 11) else into(folder):
@@ -124,21 +128,29 @@ def some(values, number):
     return values if os.environ.get('ATTNFREE_ALL') else values[number % 3::3]
 
 
+LINES = {  # command lines that do
+    attnfree_train: ['--recipe=digits', *SMALL, '--no_draw', '--out=runs/new'],
+    attnfree_eval: ['runs/images', '--examples=8', '--out=new'],
+    attnfree_predict: ['runs/images', 'digit.png'],
+    attnfree_plot: ['runs/images'],
+    attnfree_generate: ['runs/pixels', '--images=1'],
+    attnfree_bench: ['--models=attnfree_ff_micro_patch2_8', '--repeats=1', '--batch=1',
+                     '--out=new.csv'],
+    attnfree_sweep: ['--cases=lr=1e-3', '--recipe=digits', *SMALL, '--seeds=1', '--out=new'],
+    attnfree_export: ['--model=pixels_gmlp_micro_8', '--out=network.onnx'],
+}
+
+
 def command_line(command, option):
-    "A command line that would do, to which `option` is added."
-    if command is attnfree_train: given = ['--recipe=digits', *SMALL, '--no_draw', '--out=runs/new']
-    elif command is attnfree_eval: given = ['runs/images', '--examples=8', '--out=new']
-    elif command is attnfree_predict: given = ['runs/images', 'bin.png']
-    elif command is attnfree_plot: given = ['runs/images']
-    elif command is attnfree_generate: given = ['runs/pixels', '--tokens=2', '--out=new']
-    elif command is attnfree_export:
-        given = ['--model=ff_micro_patch2_8', '--out=network.onnx']
-    elif command is attnfree_bench:
-        given = ['--models=attnfree_ff_micro_patch2_8', '--repeats=1', '--batch=1', '--out=new']
-    else:
-        given = ['--cases=lr=1e-3', '--recipe=digits', *SMALL, '--seeds=1', '--out=new']
-    return [part for part in given if part.split('=')[0] != option.split('=')[0]
+    "A command line that does, to which `option` is added."
+    return [part for part in LINES[command] if part.split('=')[0] != option.split('=')[0]
             or option.startswith('--set')] + [option]
+
+
+@pytest.mark.parametrize('command', LINES, ids=lambda command: command.__name__)
+def test_the_lines_do(place, command):
+    fresh()
+    assert run(command, *LINES[command])[0] == 0
 
 
 @pytest.mark.parametrize('command', OPTIONS, ids=lambda command: command.__name__)
@@ -155,7 +167,7 @@ def test_options(place, command):
                                      attnfree_generate, attnfree_hub, attnfree_export),
                          ids=lambda command: command.__name__)
 def test_runs_that_are_none(place, command):
-    more = {attnfree_predict: ['bin.png'], attnfree_hub: ['new'],
+    more = {attnfree_predict: ['digit.png'], attnfree_hub: ['new'],
             attnfree_export: ['--out=network.onnx']}.get(command, [])
     found = [complaint(command, [value, *more], accepted=value in ('--', ''))
              for value in HOSTILE if not value.startswith('-')]
@@ -222,8 +234,8 @@ def test_configurations(place, name):
         try: (place/'hostile/config.json').write_text(json.dumps(config))
         except UnicodeEncodeError: return
         command = attnfree_eval if name == 'images' else attnfree_generate
-        more = ['--examples=8'] if name == 'images' else ['--images=1']
-        found.append(complaint(command, ['hostile', '--out=new', *more]))
+        more = ['--examples=8', '--out=new'] if name == 'images' else ['--images=1']
+        found.append(complaint(command, ['hostile', *more]))
         if at[0] in ('training', 'source'): # a resumed run reads these
             found.append(complaint(attnfree_train, ['--out=hostile', '--resume', '--no_draw']))
 

@@ -60,7 +60,8 @@ def trusted(
     "Whether kernels can be built on this machine and compute what PyTorch's operations do."
     try:
         with torch.enable_grad(),_disable_current_modes():
-            worst = max((a - b).abs().max().item() for a,b in pairs(device))
+            errors = [(a - b).abs().max().float() for a,b in pairs(device)]
+            worst = torch.stack(errors).max().item() # NaN if one of them is
     except Exception as error: found = f'cannot be built ({type(error).__name__}: {error})'
     else:
         if worst < 1e-3: return True

@@ -186,7 +186,7 @@ def complete_run(
     held_out = data_set.read(task, path or source.get('path')).parts[1]
     chosen = torch.from_numpy(held_out[:images].astype('int64'))
     made = complete_images(model, chosen, keep, **kwargs)
-    figure = plot_completions(chosen, [made], keep, config['data']['vocab_size'])
+    figure = plot_completions(chosen, [made], keep, model.stem.words.num_embeddings)
     file = results_folder(run)/'completed.png'
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=150)
