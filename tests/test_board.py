@@ -52,7 +52,7 @@ def test_rows_are_those_of_the_plan(plan):
     "No row has other settings or another version than the file says, and none is left over."
     done = trained_runs(plan)
     rows = {run.rows: read_rows(run.rows) for run in plan.values()}
-    assert sum(len(table) for table in rows.values()) == len(done)
+    assert sum(len(table) for table in rows.values()) == len(done) >= 160
     for table in rows.values():
         if len(table): assert (table.curve.str.split().str.len() == table.epochs).all()
 
@@ -66,9 +66,9 @@ def test_the_sweeps_that_chose_settings_know_their_rows(name):
 
 
 def test_first_seeds_keep_their_weights(plan):
-    for name in trained_runs(plan):
-        run = plan[name]
-        if not run.weights: continue
+    kept = [run for name in trained_runs(plan) if (run := plan[name]).weights]
+    assert len(kept) >= 30
+    for run in kept:
         config = json.loads((run.weights/'config.json').read_text())
         assert (run.weights/'model.safetensors').stat().st_size > 50_000
         assert config['training']['seed'] == run.seed and config['source']['path'] is None

@@ -3,7 +3,7 @@
 The modules of the commands hold parameters and choices; what a command does is imported when it
 begins.
 """
-import os, statistics, subprocess, sys, time
+import os, re, statistics, subprocess, sys, time
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -57,9 +57,11 @@ def test_help_is_complete_and_imports_nothing_heavy(scripts, command):
     done, _ = python(scripts/command, '--help')
     assert done.stdout.startswith(f'usage: {command} [-h]')
     assert '--imports IMPORTS' in done.stdout
-    options = done.stdout.partition('options:')[2]
-    for option in options.split('\n  -')[1:]:  # each is explained
-        assert len(option.split('  ', 1)[-1].split()) > 1, option
+    options = done.stdout.partition('options:')[2].split('\n  -')[1:]
+    assert len(options) > 2
+    for option in options:  # each is explained, by more than its default
+        said = re.sub(r'\(default: .*?\)', '', option.partition('  ')[2], flags=re.DOTALL)
+        assert said.split(), option
     loaded = done.stderr.splitlines()[-1].split()
     assert 'fastcore' in loaded and not {*HEAVY} & {*loaded}
 

@@ -1,6 +1,6 @@
 """The page on which digits are drawn: what strokes become, and what its nine networks make of them,
 by PyTorch and in a browser."""
-import json, sys, time
+import base64, json, sys, time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -67,9 +67,19 @@ def test_what_the_page_stores_is_what_pytorch_says():
     for line, name in zip(script.split('STORED = {')[1].splitlines()[1:], record.NETWORKS):
         key, _, rest = line.strip().rstrip(',').partition(': ')
         assert key == name
-        kept = torch.tensor(json.loads(rest)['scores'])
-        assert_close(kept, scores(name, images), rtol=0, atol=2e-3)
-        assert kept.argmax(dim=1).tolist() == [*range(10)]
+        kept = json.loads(rest)
+        found = torch.tensor(kept['scores'])
+        assert_close(found, scores(name, images), rtol=0, atol=2e-3)
+        assert found.argmax(dim=1).tolist() == [*range(10)]
+        model = record.network(name)
+        made = [*record.layers(model, record.normalized(model, images[record.FIRST:][:1]))]
+        assert len(made) == len(kept['layers'])
+        for one, other in zip(made, kept['layers']):
+            assert one['grid'] == other['grid'] and one['prefix'] == other['prefix']
+            assert abs(one['top'] - other['top']) <= 2e-3*one['top'] + 1e-5
+            reads = (torch.frombuffer(bytearray(base64.b64decode(layer['reads'])),
+                                      dtype=torch.uint8).int() for layer in (one, other))
+            assert_close(*reads, rtol=0, atol=2)  # of 255
 
 
 class Page:
@@ -257,10 +267,13 @@ def test_without_the_runtime_the_stored_digit_stays(width, runtime):
         assert 'could not be loaded' in note and 'stored' in note
         page.draw(DRAWN[5]['strokes'])  # nothing to read it
         images = record.examples()
-        for name, found in page.numbers('scores').items():
+        found = page.numbers('scores')
+        assert [*found] == record.NETWORKS
+        for name, found in found.items():
             assert_close(found, scores(name, images[record.FIRST])[0], rtol=0, atol=2e-3)
         page.point(0, 7)
         shown = page.numbers('reads')
+        assert [*shown] == record.NETWORKS
         assert all(found.numel() and found.max() > 0 for found in shown.values())
         assert page.get(".dataset.position") == '0 7'
         assert page.tab.evaluate('document.documentElement.scrollWidth <= innerWidth')

@@ -50,14 +50,17 @@ def pattern(node):
 
 
 def read_files(source):
-    "Files below `results/` that code names: 'results/FILE', results/'FILE', measured('FILE')."
+    """Files below `results/` that code names: 'results/FILE', results/'FILE', measured('FILE'); no
+    f-string that begins with a variable, which would name all."""
     tree = ast.parse(re.sub(r'^\s*[%!].*$', '', source, flags=re.MULTILINE))
     nodes = [*ast.walk(tree)]
     parts = {part for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
     for node in nodes:
         if node in parts: continue
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-            if re.search(r'\bresults\b', ast.unparse(node.left)): yield pattern(node.right)
+            file = pattern(node.right) or ''
+            if not file.startswith('*') and re.search(r'\bresults\b', ast.unparse(node.left)):
+                yield file
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == 'measured':
             yield pattern(node.args[0])
         elif (text := pattern(node)) and '../results/' in text:

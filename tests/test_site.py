@@ -66,6 +66,7 @@ DARK = """(async () => {
     const code = document.querySelector('div.sourceCode');
     for (let i = 0; i < 100 && (of(document.body) > 200 || of(code) > 300); i++)
         await new Promise(done => setTimeout(done, 20));
+    return of(document.body) <= 200 && !(of(code) > 300);
 })()"""
 
 
@@ -100,7 +101,7 @@ def measured():
             resize(tab, 390)
             found[page]['390'] = tab.evaluate(MEASURE)
             resize(tab, 1280)
-            tab.evaluate(DARK)
+            assert tab.evaluate(DARK), page
             found[page]['dark'] = tab.evaluate(MEASURE)
     if folder := os.environ.get('ATTNFREE_MEASURED'):
         Path(folder).write_text(json.dumps(found, indent=1))
