@@ -449,7 +449,7 @@ def exact_mean(
     w:Tensor,          # Biases, `(groups, rows, n)`; minus infinity for what a row does not see
     count:Tensor=None, # How often each key counts, `(b, n, 1)` or as k; `None`: once
 )->Tensor:             # `(b, rows, d)`
-    "The mean of `v`, weighted by `exp(k + w)`, for any biases: slow, a million weights at a time."
+    "The mean of `v`, weighted by `exp(k + w)`, for any biases: slow, 4 million weights at a time."
     def grouped(t): return t.unflatten(-1, (min(len(w), t.shape[-1]), -1)).transpose(1, 2)
     k,v,count = (t if t is None else grouped(t) for t in (k, v, count))
     function = _ExactMean.mean if transformed() else _ExactMean.apply # gradients of every order

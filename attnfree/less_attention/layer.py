@@ -87,7 +87,7 @@ def read_values(
 class ScoredAttention(nn.Module):
     "Multi-head self-attention that passes on its scores before the softmax (LaViT poster)."
     compares = True      # it computes its scores from the tokens
-    factored:bool = None # Pass on scores as a product; `None`: where that is less work
+    factored:bool = None # Pass on scores as a product; `None`: if n > 2 channels of a head
 
     def __init__(self,
         dim:int,             # Channels per token
