@@ -4,7 +4,7 @@ So "Run All" in JupyterLab, which knows no flags such as `#| slow`, runs every r
 its end and changes no file. What is tested here: the scripts `results/make_*.py`, and that what
 notebooks read is there.
 """
-import ast, importlib, json, os, re, subprocess, sys
+import ast, contextlib, importlib, io, json, os, re, subprocess, sys
 from pathlib import Path
 
 import pytest
@@ -189,6 +189,42 @@ def test_what_notebooks_read_is_there():
     unread = {file.name for file in RESULTS.iterdir() if file.suffix not in ('.py', '')}
     for _, file in found: unread -= {path.name for path in RESULTS.glob(file)}
     assert not unread
+
+
+def shown(source, folder, width):
+    "What a cell that needs pandas alone shows; `None` for one that needs more."
+    import pandas as pd
+    tree = ast.parse(source)
+    if not isinstance(tree.body[-1], ast.Expr): return None
+    last = ast.Expression(tree.body.pop().value)
+    names = dict(pd=pd, Path=Path, results=Path('../../results'))
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        with (contextlib.redirect_stdout(io.StringIO()),
+              pd.option_context('display.max_columns', 20, 'display.max_colwidth', width)):
+            exec(compile(tree, 'cell', 'exec'), names)
+            return repr(eval(compile(last, 'cell', 'eval'), names))
+    except NameError: return None
+    finally: os.chdir(before)
+
+
+def test_shown_tables_are_those_of_the_files():
+    "A table that was measured again is shown again, too: stored outputs are compared with files."
+    compared, stale = 0, []
+    for path in notebooks():
+        for cell in json.loads(path.read_text(encoding='utf-8'))['cells']:
+            source = ''.join(cell['source'])
+            if cell['cell_type'] != 'code' or 'read_csv(' not in source: continue
+            if 'results' not in source or 'def ' in source: continue
+            now = [shown(source, path.parent, width) for width in (50, None)]  # a notebook's choice
+            if now[0] is None: continue
+            stored = ''.join(''.join(output['data']['text/plain']) for output in cell['outputs']
+                             if 'text/plain' in output.get('data', {}))
+            compared += 1
+            if stored.split() not in [text.split() for text in now]:
+                stale.append((path.stem, source[:80]))
+    assert compared >= 25 and not stale
 
 
 @pytest.mark.parametrize('path', notebooks('nbs/results'), ids=lambda path: path.stem)
