@@ -79,7 +79,7 @@ def attnfree_sweep(
     set:option('A setting of all runs, field=value; repeat for more', str, action='append')=None,
     path:str=None,     # Folder with the data, as for attnfree_train
     out:option('Folder for the runs; that of an earlier sweep to resume it', str)=None,
-    metric:str=None,   # Column of the table that is drawn; by default the first that is not a loss
+    metric:str=None,   # Column of the table that is drawn; by default that of the best epoch
     groups:option('Groups of the file to train; by default all', str, nargs='+')=None,
     processes:int=1,   # Runs at once, each in a process of its own
     nice:int=0,        # How far to lower the priority, up to 19
