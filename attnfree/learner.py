@@ -34,7 +34,7 @@ from .families import NETWORKS,WEIGHTS,check_published,is_published,published_fo
 from .loader import RepeatableDL
 from .optimiser import GroupedAdamW,parameter_groups,warmup_schedule
 from .processes import ManyProcesses,rank_and_world
-from .recipes import FIELDS,PENALTIES,recipe as settings_of,recipe_fields
+from .recipes import best_precision,FIELDS,PENALTIES,recipe as settings_of,recipe_fields
 from .tasks import build_network,task_named,task_of,TASKS
 from .vision import create_model,TIMM
 
@@ -49,7 +49,9 @@ def full_settings(
     unknown = [name for name in given if name not in FIELDS]
     if unknown:
         raise ValueError(f"recipe has no field {unknown[0]!r}; there are: {', '.join(FIELDS)}")
-    return {name: given.get(name, field.default) for name,field in FIELDS.items()}
+    settings = {name: given.get(name, field.default) for name,field in FIELDS.items()}
+    if settings['precision'] == 'auto': settings['precision'] = best_precision()
+    return settings
 
 def _set_loaders(dls, settings):
     "Give a recipe's way of drawing examples to the loaders of this package."

@@ -48,7 +48,8 @@ def parameter_groups(
     "Divide the parameters by fastai's part, by whether they decay, and by their share of the rate."
     if not 0 < layer_decay <= 1:
         raise ValueError(f"layer_decay={layer_decay} must be above 0 and at most 1")
-    part_of = {id(p): i for i,part in enumerate(model_parts(model)) for p in part}
+    filled = [part for part in model_parts(model) if part] # a stem may have no parameters
+    part_of = {id(p): i for i,part in enumerate(filled) for p in part}
     divided = {}
     for group in _timm_groups(model, layer_decay):
         for p in group['params']:

@@ -100,6 +100,11 @@ class NetworkPieces(nn.Module):
         self.blocks = [block for block,_,_ in found]
         (self.given,self._takes),(self.made,self._makes) = (
             zip(*map(_split, part)) for part in [*zip(*found)][1:])
+        for tokens,*others in self.given:
+            if strange := [tuple(t.shape) for t in others if len(t) not in (1, len(tokens))]:
+                raise ValueError(f"model: the blocks of {type(model).__name__} are given a tensor "
+                                 f"{strange[0]} without a batch, such as rotary positions: they "
+                                 "cannot be cut out")
         self.layers = [_space(given[0].shape[1:], images.shape[2:]) for given in self.given]
 
     def frame(self,

@@ -103,6 +103,18 @@ def test_a_signal_saves_first(tmp_path, undisturbed, name):
     assert result(folder) == undisturbed[0]
 
 
+def test_a_signal_during_validation(tmp_path, undisturbed):
+    "The epoch has no step left then, but its metrics are still to be written."
+    def stop(self):
+        if not self.training and self.epoch == 0: os.kill(os.getpid(), signal.SIGTERM)
+    def prepare(): Checkpoint.before_batch = stop
+    folder = tmp_path/'run'
+    assert end(start(folder, set=RECIPE, prepare=prepare)) == 128 + signal.SIGTERM, log(folder)
+    assert not (folder/'metrics.csv').exists() or not result_rows(folder)
+    finish(folder)
+    assert result(folder) == undisturbed[0]
+
+
 def test_a_signal_to_the_whole_group(tmp_path, undisturbed):
     "What torchrun and batch systems do: the loader's workers must not be taken along."
     folder = tmp_path/'run'

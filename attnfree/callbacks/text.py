@@ -37,7 +37,8 @@ class Perplexity(Metric):
     def value(self):
         "The perplexity, or `None` before anything was predicted."
         if not self.count: return None
-        return math.exp(float(self.total)/int(self.count)/(self.bytes_per_token or 1))
+        nats = float(self.total)/int(self.count)/(self.bytes_per_token or 1)
+        return math.exp(nats) if nats < 700 else math.inf # float64 ends at exp(709)
 
     @property
     def name(self): return 'byte_perplexity' if self.bytes_per_token else 'perplexity'

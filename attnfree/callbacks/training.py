@@ -263,11 +263,15 @@ class SmoothLoss(AvgSmoothLoss):
         self.count += 1
         loss = to_detach(learn.loss.mean(), cpu=False)
         self.val = torch.lerp(loss, self.val.to(loss), self.beta)
-        due = self.shown is None or self.count % LOOK_EVERY == 0 or learn.iter+1 == learn.n_iter
-        if due or not loss.is_cuda: self.shown = (self.val/(1 - self.beta**self.count)).cpu()
+        last = learn.train_iter % learn.n_iter == 0 # of an epoch, which may be a resumed one
+        if self.shown is None or last or self.count % LOOK_EVERY == 0 or not loss.is_cuda:
+            self.shown = self._smoothed()
+
+    def _smoothed(self): return (self.val/(1 - self.beta**self.count)).cpu()
 
     @property
-    def value(self): return self.shown
+    def value(self): # a resumed epoch may have no step left
+        return self._smoothed() if self.shown is None and self.count else self.shown
 
 class MeanLoss(AvgLoss):
     "fastai's mean loss, summed where the losses are."

@@ -42,7 +42,15 @@ def _given(fields, model, epochs):
                              "other: give one of them")
     return given
 
-def _begun_settings(run, recipe, given):
+def _check_same(run, kept, requested):
+    "Raise `ValueError` if a run is to be resumed with other settings."
+    for name,value in kept.items():
+        if requested[name] != value:
+            raise ValueError(f"{name}={requested[name]!r}, but the run in {run} has {name}="
+                             f"{value!r}: a resumed run keeps its settings; start a new one "
+                             "for others")
+
+def _begun_settings(run, recipe, given, start):
     "Settings and source of a resumed run; raises `ValueError` if others are requested."
     config = read_config(run)
     check_imports(config)
@@ -53,12 +61,10 @@ def _begun_settings(run, recipe, given):
         raise ValueError(f"out={str(run)!r} was not written by attnfree_train: its configuration "
                          "has no training and source to resume from")
     kept = settings_of(config['training'])
-    requested = settings_of(recipe, **given) if recipe else kept | given
-    for name,value in kept.items():
-        if requested[name] != value:
-            raise ValueError(f"{name}={requested[name]!r}, but the run in {run} has {name}="
-                             f"{value!r}: a resumed run keeps its settings; start a new one "
-                             "for others")
+    _check_same(run, kept, settings_of(recipe, **given) if recipe else kept | given)
+    if start is not None and start != config['source'].get('start'):
+        raise ValueError(f"start={start!r}, but the run in {run} has start="
+                         f"{config['source'].get('start')!r}: leave it out to resume")
     return kept,config['source']
 
 # %% ../../nbs/run/00_plan.ipynb #943c8f84
@@ -110,7 +116,7 @@ def requested_settings(
     if run is None: return _new_settings(recipe, data, task, given, start),dict(start=start)
     named = dict(data=data, task=task)
     named = {name: value for name,value in named.items() if value is not None}
-    return _begun_settings(run, recipe, given | named)
+    return _begun_settings(run, recipe, given | named, start)
 
 # %% ../../nbs/run/00_plan.ipynb #833b87ce
 @checked

@@ -6,6 +6,7 @@
 __all__ = ['score_influence', 'plot_prediction', 'predict_images']
 
 # %% ../../nbs/run/03_prediction.ipynb #9295dab7
+from itertools import count
 from pathlib import Path
 
 import matplotlib.pyplot as plt,torch
@@ -106,10 +107,10 @@ def _picture_files(images, out):
                              "name a folder")
         files = [out]
     else:
-        files,stems = [],[Path(image).stem for image in images]
-        for i,stem in enumerate(stems):
-            earlier = stems[:i].count(stem)
-            files.append(out/f"{stem}{f'-{earlier+1}' if earlier else ''}.png")
+        files = []
+        for stem in (Path(image).stem for image in images):
+            names = (out/f"{stem}{f'-{i}' if i > 1 else ''}.png" for i in count(1))
+            files.append(next(file for file in names if file not in files))
     taken = {Path(image).resolve() for image in images} & {file.resolve() for file in files}
     if taken:
         raise ValueError(f"out={str(out)!r} would overwrite the image {str(taken.pop())!r}: name "

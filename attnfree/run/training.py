@@ -6,7 +6,7 @@
 __all__ = ['NO_RESULTS', 'draw_run', 'only_training', 'run_plan', 'train', 'run_and_report', 'report_loader', 'exit_messages']
 
 # %% ../../nbs/run/01_training.ipynb #51a14b27
-import os,shlex,signal,socket
+import json,os,shlex,signal,socket
 from contextlib import contextmanager,suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -27,7 +27,7 @@ from ..learner import (LOCK_FILES,attnfree_learner,fit_recipe,full_settings,new_
                               read_config,recipe_schedule,save_run)
 from ..loader import loader_speed
 from ..processes import rank_and_world
-from .plan import check_plan,make_plan,Plan
+from .plan import check_plan,make_plan,Plan,_check_same
 from ..tasks import task_of
 from ..visualise.weights import plot_curves
 
@@ -82,7 +82,8 @@ def _trained(plan, net):
         if hasattr(dls, 'source'): dls.source.save(run)
         save_run(run, _config(plan))
     if not again or keep.found['position'][0] < recipe_schedule(dls, settings)[0]:
-        return evaluated_model(fit_recipe(learn, settings))
+        try: return evaluated_model(fit_recipe(learn, settings))
+        finally: keep.signals.stop() # after an error fastai calls no after_fit
     state = keep.found # all epochs are done
     ema = state['callbacks'].get('ema', dict(weights=state['model']))
     net.load_state_dict(ema['weights'])
@@ -152,7 +153,11 @@ def train(
 )->pd.DataFrame:         # The metrics, one row for each epoch
     "Train a model by a recipe and fill its run folder."
     source = (source or {}) | dict(start=None if start is None else str(start))
-    plan = make_plan(full_settings(recipe), dls, Path(run), source, resume=resume, every=every,
+    settings = full_settings(recipe)
+    if resume and (Path(run)/'config.json').exists():
+        kept = read_config(run).get('training')
+        if kept: _check_same(run, kept, full_settings(kept) | json.loads(json.dumps(settings)))
+    plan = make_plan(settings, dls, Path(run), source, resume=resume, every=every,
                      log=log)
     return run_plan(plan, check_plan(plan))
 

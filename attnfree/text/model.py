@@ -99,7 +99,8 @@ class TokenEmbedding(nn.Module):
         new.grid = grid
         if self.positions is not None:
             rows = self.positions.weight.detach()[torch.arange(n) % self.grid[0]]
-            new.positions = nn.Embedding.from_pretrained(rows, freeze=False)
+            frozen = not self.positions.weight.requires_grad
+            new.positions = nn.Embedding.from_pretrained(rows, freeze=frozen)
         return new
 
 # %% ../../nbs/text/03_model.ipynb #f0a907de
