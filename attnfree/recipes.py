@@ -468,7 +468,6 @@ def recipe_fields(
         if fields is name: raise ValueError(error) from None
         raise ValueError(f"recipe={str(name)!r}: {error}") from None
 
-@checked
 def _bf16_speed():
     "How often this processor multiplies matrices in bf16 in the time of once in fp32."
     x,times = torch.randn(512, 512),{torch.float32: [], torch.bfloat16: []}
@@ -480,6 +479,7 @@ def _bf16_speed():
             measured.append(perf_counter() - begin)
     return median(times[torch.float32])/median(times[torch.bfloat16])
 
+@checked
 def best_precision(
     device:str=None, # Type of the device, such as 'cuda'; `None`: the one that training takes
 )->str:              # 'bf16' or 'fp32'
