@@ -471,7 +471,7 @@ def recipe_fields(
 @cache # one answer for a process, however busy the machine is
 def _bf16_speed():
     "How often this processor multiplies matrices in bf16 in the time of once in fp32."
-    x,times = torch.randn(512, 512),{torch.float32: [], torch.bfloat16: []}
+    x,times = torch.ones(512, 512),{torch.float32: [], torch.bfloat16: []} # no random numbers
     for _ in range(5):
         for dtype,measured in times.items():
             matrix = x.to(dtype)

@@ -35,6 +35,7 @@ from ..processes import unwrap_model,rank_and_world
 # %% ../../nbs/callbacks/00_training.ipynb #28c82cb7
 def _searched(policy, options):
     "AutoAugment's policy for a data set of small images."
+    if '-' in policy: raise ValueError(f"policy={policy!r} takes no options: leave them out")
     return AutoAugment(AutoAugmentPolicy(policy), fill=options['img_mean'])
 
 @checked

@@ -155,8 +155,9 @@ def train(
     source = (source or {}) | dict(start=None if start is None else str(start))
     settings = full_settings(recipe)
     if resume and (Path(run)/'config.json').exists():
-        kept = read_config(run).get('training')
-        if kept: _check_same(run, kept, full_settings(kept) | json.loads(json.dumps(settings)))
+        if kept := read_config(run).get('training'):
+            both = full_settings(kept),settings # as JSON has them
+            _check_same(run, *(json.loads(json.dumps(fields)) for fields in both))
     plan = make_plan(settings, dls, Path(run), source, resume=resume, every=every,
                      log=log)
     return run_plan(plan, check_plan(plan))
