@@ -54,15 +54,18 @@ def table_alone(
 
 # %% ../nbs/tasks/01_tasks.ipynb #85e40bf7
 _ONLY = dict(mixup='images with a class', cutmix='images with a class', erasing='images',
-             mixer='language models', smoothing='classes', pack='texts with a class')
-_OFF = dict(mixer='none', pack='false') # where off is not 0
+             smoothing='classes', pack='texts with a class')
+
+def _mixer(settings):
+    "Options of the network's mixer, if there are any, as an argument."
+    return {} if settings['mixer'] is None else dict(mixer=settings['mixer'])
 
 class Task:
     "What a network is trained to do; subclasses define the details."
     name = None         # As in recipes and run folders
     inputs = None       # What its networks read: 'images', 'texts' or 'sequences'
     data = ()           # Names of data sets that suit it, besides those that name it themselves
-    fields = ()         # Those of smoothing, mixup, cutmix, erasing, mixer and pack that apply
+    fields = ()         # Those of smoothing, mixup, cutmix, erasing and pack that apply
     recipe = {}         # Fields of its default recipe
     unit = 'value'      # Unit of the values of its predictions
     generates = None    # What its networks can continue: 'text', 'images', or nothing
@@ -108,7 +111,7 @@ class Task:
         for field,what in _ONLY.items():
             if settings[field] and field not in self.fields:
                 raise ValueError(f"{field}={settings[field]} is for {what}, not for "
-                                 f"task={self.name!r}: use {field}={_OFF.get(field, 0)}")
+                                 f"task={self.name!r}: use {field}={'false' if field == 'pack' else 0}")
         if isinstance(settings['augment'], str) and self.inputs != 'images':
             raise ValueError(f"augment={settings['augment']!r} is a policy for images, not for "
                              f"task={self.name!r}: use augment=true or augment=false")
@@ -119,7 +122,7 @@ class Task:
         "Raise `ValueError` for an unknown or unsuitable network, or a mixer without the option."
         from timm import list_models
         from attnfree.families import check_known,family_of
-        from attnfree.language import create_model
+        from attnfree import language,vision
         from attnfree.vision import TIMM
         name = settings['model']
         suits = 'images' if name.startswith(TIMM) else family_of(name).inputs
@@ -130,8 +133,9 @@ class Task:
                              f"attnfree.{module}.model_names()")
         if name.startswith(TIMM):
             check_known('model', name, [f'{TIMM}{known}' for known in list_models()])
-        if settings['mixer'] is not None: # raises for an option that its mixer lacks
-            with torch.device('meta'): create_model(name, mixer=settings['mixer'])
+        create_model = (vision if self.inputs == 'images' else language).create_model
+        if options := _mixer(settings): # raises for an option that its mixer lacks
+            with torch.device('meta'): create_model(name, **options)
 
     def arguments(self,
         settings:dict, # All fields of a recipe
@@ -349,7 +353,8 @@ class ImageTask(Task):
             raise ValueError(f"task={self.name!r}: outputs={scores!r} must be a whole number "
                              "from 1")
         arguments = dict(img_size=data['img_size'], in_chans=data['in_chans'], num_classes=scores,
-                         drop_rate=settings['drop'], drop_path_rate=settings['drop_path'])
+                         drop_rate=settings['drop'], drop_path_rate=settings['drop_path'],
+                         **_mixer(settings))
         accepted,refused = accepted_arguments(settings['model'], arguments)
         return dict(name=settings['model'], **accepted),refused
 
@@ -497,17 +502,15 @@ class Classification(_Classes, ImageTask):
 # %% ../nbs/tasks/01_tasks.ipynb #0f7da5ee
 class TokenTask(Task):
     "A task on tokens: texts that are read as a whole, or sequences read from left to right."
-    fields = ('mixer',)
-
     def arguments(self,
         settings:dict, # All fields of a recipe
         data:dict,     # What a run stores about its data
     )->tuple:          # Arguments for `build`, and names of those that this network does not take
         "Arguments for the vocabulary of the data and examples of this length."
         self.check_network(settings)
-        mixer = {} if settings['mixer'] is None else dict(mixer=settings['mixer'])
         return dict(name=settings['model'], vocab_size=data['vocab_size'], n=data['n'],
-                    drop=settings['drop'], drop_path_rate=settings['drop_path'], **mixer),[]
+                    drop=settings['drop'], drop_path_rate=settings['drop_path'],
+                    **_mixer(settings)),[]
 
     def build(self,
         arguments:dict, # From `arguments`, as a run folder keeps them
@@ -583,7 +586,7 @@ class MaskedLanguageModel(TextTask):
 # %% ../nbs/tasks/01_tasks.ipynb #db480b11
 class TextClassification(_Classes, TextTask):
     "The class of a sentence or of a pair of sentences."
-    name,fields = 'text_classification',('mixer', 'smoothing', 'pack')
+    name,fields = 'text_classification',('smoothing', 'pack')
 
     def target(self,
         example, # Has a `label`

@@ -237,13 +237,18 @@ def create_model(
     global_pool:str=None,             # One of POOLS; `None`: the class token where there is one
     drop_rate:float=0,                # Dropout before the head
     drop_path_rate:float=0,           # Stochastic depth of the last block
+    mixer:dict=None,                  # Replaces options of its mixer, such as `dict(window=5)`
 )->Backbone:                          # The network, freshly initialised or pretrained
-    "Build a network for images by name; raises `ValueError` with the nearest names."
+    "Build a network for images by name; `ValueError` for an unknown name or mixer option."
     arguments = dict(pretrained=pretrained, img_size=img_size, in_chans=in_chans,
                      num_classes=num_classes, global_pool=global_pool, drop_rate=drop_rate,
                      drop_path_rate=drop_path_rate)
+    if mixer: arguments['mixer'] = mixer
     if (baseline := str(name).removeprefix(TIMM)) != name:
         check_known('model', name, [f'{TIMM}{known}' for known in timm.list_models()])
+        if mixer:
+            raise ValueError(f"mixer={mixer} is for networks of this package, not for {name}: "
+                             "leave it out")
         arguments = {key: value for key,value in arguments.items() if value not in (None, 0)}
         if num_classes is not None: arguments['num_classes'] = num_classes
         return timm.create_model(baseline, **arguments)

@@ -31,5 +31,7 @@ def save_for_hub(
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise ValueError(f"folder={str(folder)!r} is in use: name a new one")
     model.pretrained_cfg = model.pretrained_cfg | image_config(config['data'])
-    save_for_hf(model, folder, model_config=dict(label_names=classes), safe_serialization=True)
+    about = dict(label_names=classes)
+    if mixer := config['model'].get('mixer'): about['model_args'] = dict(mixer=mixer)
+    save_for_hf(model, folder, model_config=about, safe_serialization=True)
     return folder
