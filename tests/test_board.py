@@ -4,13 +4,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 import attnfree
+from attnfree.imports import import_file
 from attnfree.learner import build_model
 from attnfree.run.sweep import read_rows, read_sweep, trained_runs
+from attnfree.vision import create_model, model_names
 
 BOARD = Path(__file__).parent.parent/'results'/'board'
-FILE = BOARD/'board.toml'
+FILE, CONTROLLED = FILES = [BOARD/'board.toml', BOARD/'controlled.toml']
 
 
 def script():
@@ -21,31 +24,36 @@ def script():
     return module
 
 
-def versions():
-    "The versions that the groups name."
-    return {group['version'] for group in tomllib.loads(FILE.read_text()).values()}
+def groups_of(*files):
+    "The groups of files by name."
+    return {name: group for file in files for name, group in tomllib.loads(file.read_text()).items()}
+
+
+def versions(*files):
+    "The versions that the groups of files name."
+    return {group['version'] for group in groups_of(*files).values()}
 
 
 @pytest.fixture
 def plan(monkeypatch):
     "The plan of all groups, each read as its own version reads it."
     plan = {}
-    for version in versions():
+    for version in versions(*FILES):
         monkeypatch.setattr(attnfree, '__version__', version)
-        plan |= read_sweep(FILE).plan
+        for file in FILES: plan |= read_sweep(file).plan
     return plan
 
 
 def test_the_plan_has_every_group(plan):
-    groups = tomllib.loads(FILE.read_text())
-    assert {run.rows.stem for run in plan.values()} == {*groups}
-    for name in groups: script().commit_of(FILE, [name])  # each has a version and a commit
+    assert {run.rows.stem for run in plan.values()} == {*groups_of(*FILES)}
+    for file in FILES:  # each has a version and a commit
+        for name in groups_of(file): script().commit_of(file, [name])
 
 
 def test_another_version_leaves_the_board_alone(monkeypatch):
     monkeypatch.setattr(attnfree, '__version__', '9.9.9')
     sweep = read_sweep(FILE)
-    assert not sweep.plan and {*sweep.others.values()} == versions()
+    assert not sweep.plan and {*sweep.others.values()} == versions(FILE)
 
 
 def test_rows_are_those_of_the_plan(plan):
@@ -77,8 +85,9 @@ def test_first_seeds_keep_their_weights(plan):
 
 def test_every_mixer_has_the_same_recipe(plan):
     "But for what a sweep showed that one needs: the learning rate, and the dropout of pixels."
-    columns = {}
+    columns, board = {}, groups_of(FILE)
     for run in plan.values():
+        if run.rows.stem not in board: continue
         own = ['model', 'seed', 'lr'] + ['drop']*(run.rows.stem == 'pixels')
         settings = {k: v for k, v in run.settings.items() if k not in own}
         columns.setdefault(run.rows.stem.removesuffix('_more'), []).append(settings)
@@ -89,9 +98,27 @@ def test_the_budget_has_every_run(plan):
     budget = pd.read_csv(BOARD/'budget.csv')
     planned = pd.Series([run.rows.stem.removesuffix('_more') for run in plan.values()])
     budgeted = budget.groupby('column').seeds.sum()
-    for column, runs in planned.value_counts().items(): assert budgeted[column] == runs
+    for column, runs in planned.value_counts().items():
+        if not column.startswith('gpu'): assert budgeted[column] == runs, column
     product = budget.ms_a_step*budget.steps*budget.seeds/3.6e6
-    assert ((product - budget.hours).abs() < 0.006).all() and budget.hours.sum() < 2*26
+    assert ((product - budget.hours).abs() < 0.006).all()
+    controlled = budget.column.isin(groups_of(CONTROLLED))
+    assert budget[~controlled].hours.sum() < 2*26 and budget[controlled].hours.sum() < 48
+
+
+def test_one_shell_for_every_mixer():
+    "The controlled networks agree in parameters within 2 %, and in all but mixer and hidden width."
+    import_file(str(BOARD/'controlled.py'))
+    counts, shells = {}, set()
+    for name in (name for name in model_names() if name.startswith('controlled_')):
+        model = create_model(name, num_classes=10)
+        counts[name] = sum(p.numel() for p in model.parameters())
+        for block in model.body.blocks:
+            block.mixer = block.ff.fc1 = block.ff.fc2 = torch.nn.Identity()
+        shells.add(str(model))
+    assert len(counts) == 8 and len(shells) == 1
+    attention = counts['controlled_attention_nano_patch4_32']
+    assert all(abs(count/attention - 1) < 0.02 for count in counts.values()), counts
 
 
 TWO = """

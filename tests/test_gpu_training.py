@@ -1,5 +1,4 @@
 "What a training does on a GPU, as far as it can be seen without one; what cannot waits for one."
-import subprocess, sys, time
 from types import SimpleNamespace
 
 import pytest, torch
@@ -10,7 +9,6 @@ from fastai.vision.core import IntToFloatTensor
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attnfree.bench import gpu
 from attnfree.callbacks.training import Erase, MixupCutMix
 from attnfree.checkpoint import Checkpoint, load_state, save_state
 from attnfree.data.images import cifar_stats, digits, shift_mat
@@ -159,22 +157,3 @@ def test_a_training_with_dropout_goes_on_to_the_bit(precision, tmp_path):
     seed_all(6, gpus=True)
     resumed = trained(tmp_path/'half', precision, resume=True)
     for name, value in whole.items(): assert torch.equal(resumed[name], value), name
-
-
-def test_trainings_side_by_side_go_on(tmp_path, monkeypatch):
-    "A run that was stopped is resumed by the next call; one that is done is left alone."
-    settings = ['--set', 'epochs=3', '--set', 'train_examples=512', '--set', 'valid_examples=64']
-    command = ['--data', 'recall', '--model', 'recall_aft_simple_d64', *settings]
-    monkeypatch.setattr(gpu, '_commands', lambda out, path, small: dict(recall=command))
-    options = dict(device='cpu', small=True)
-    assert gpu.train_side_by_side(tmp_path, minutes=0, **options) == dict(recall='stopped')
-    run = tmp_path/'runs'/'recall'
-    process = subprocess.Popen([sys.executable, '-m', 'attnfree.train', *command, '--out', run])
-    while process.poll() is None and not (run/'metrics.csv').exists(): time.sleep(0.05)
-    process.terminate()
-    assert process.wait() != 0 and (run/'checkpoint.safetensors').exists()
-    assert gpu.train_side_by_side(tmp_path, minutes=5, **options) == dict(recall='done'), \
-        (tmp_path/'runs'/'recall.txt').read_text()
-    rows = (run/'metrics.csv').read_text().splitlines()
-    assert [row.partition(',')[0] for row in rows] == ['epoch', '0', '1', '2']
-    assert gpu.train_side_by_side(tmp_path, minutes=5, **options) == {}

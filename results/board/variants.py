@@ -11,6 +11,8 @@ gMLP does, `aft_full_std001_micro_patch2_8` as its own AFT-full.
 |                  | N(0, 10^-2), which may be either                                             |
 
 `aft_conv_gumbel_nano_patch4_32`: AFT-conv with one sampled offset for each head (Eq. 10).
+`vit12_nano_patch4_32`, `vit12_less_nano_patch4_32`: a ViT of 12 blocks, and the same with less
+attention in the last 6.
 """
 from functools import partial
 from itertools import product
@@ -19,7 +21,8 @@ from torch import nn
 
 from attnfree.aft.sparse import AFTConvGumbel
 from attnfree.aft.variants import AFTFull, AFTLocal
-from attnfree.families import register
+from attnfree.families import Family, family_of, register
+from attnfree.less_attention.plugin import with_less_attention
 from attnfree.sgu import GatedMLP
 from attnfree.vision import image_family
 
@@ -51,3 +54,16 @@ for name, mixer in dict(aft_full=AFTFull, aft_local=partial(AFTLocal, window=3))
         register(image_family(f'{name}_{label}', partial(with_factors, mixer=mixer, std=std),
                               [MICRO], class_token=True))
 register(image_family('aft_conv_gumbel', AFTConvGumbel, ['nano_patch4_32'], positions=False))
+
+
+vit = family_of('vit_nano_patch4_32')
+DEEP = vit.networks['vit_nano_patch4_32'] | dict(depth=12)
+
+
+def less(size, **options):
+    "A ViT that compares tokens in the first half of its blocks alone."
+    return with_less_attention(vit.build(size, **options), keep=size['depth']//2)
+
+
+register(Family('vit12', 'images', vit.build, dict(vit12_nano_patch4_32=DEEP)))
+register(Family('vit12_less', 'images', less, dict(vit12_less_nano_patch4_32=DEEP)))
