@@ -246,3 +246,26 @@ def test_lavit_was_trained_without_its_loss(plan):
     assert len(runs) == 6 and {run.settings['diagonality'] for run in runs} == {0}
     for name in ('index', 'results/05_all_mixers', 'results/03_lavit'):
         assert 'was trained without' in '\n'.join(page(name)), name
+
+
+def test_what_surrounds_a_mixer_is_what_pages_say():
+    "Of stems: skeleton/00. Of blocks: skeleton/04 and mixers/01. Of the first page: MLP-Mixer."
+    import torch
+    from attnfree.vision import create_model
+
+    def has(name):
+        with torch.device('meta'): model = create_model(f'{name}_nano_patch4_32')
+        block = model.body.blocks[0]
+        return (model.stem.prefix, model.stem.positions is not None, block.ff is not None,
+                block.ff_first, type(block.norm_mixer).__name__, model.readout.pool)
+    plain = (1, True, True, False, 'LayerNorm', 'cls')
+    for name in ('vit', 'aft_simple', 'aft_full', 'aft_local'): assert has(name) == plain
+    assert has('ff') == (1, True, True, True, 'TokenNorm', 'cls')
+    assert has('gmlp') == has('amlp') == (1, False, False, False, 'LayerNorm', 'cls')
+    assert has('aft_conv') == (0, False, True, False, 'LayerNorm', 'mean')
+    for page_name, sentence in (
+            ('skeleton/00_patch', 'gMLP a class token alone, AFT-conv neither'),
+            ('skeleton/04_block', 'FF-only takes the two lines in the other order, and gMLP leaves '
+             'the second one out'),
+            ('index', 'the feed-forward mixer makes an MLP-Mixer')):
+        assert sentence in '\n'.join(page(page_name)), page_name
