@@ -1,5 +1,5 @@
 "The board: its file, its rows, its weights and the script that trains it belong together."
-import importlib.util, json, sys, tomllib
+import contextlib, importlib.util, io, json, os, sys, tomllib
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +12,8 @@ from attnfree.learner import build_model
 from attnfree.run.sweep import read_rows, read_sweep, trained_runs
 from attnfree.vision import create_model, model_names
 
-BOARD = Path(__file__).parent.parent/'results'/'board'
+ROOT = Path(__file__).parent.parent
+BOARD = ROOT/'results'/'board'
 FILE, CONTROLLED = FILES = [BOARD/'board.toml', BOARD/'controlled.toml']
 
 
@@ -181,3 +182,117 @@ def test_an_environment_of_another_version_is_refused(tmp_path, monkeypatch):
     assert not (tmp_path/'env'/'ready').exists()
     start.build('1.1', 'abc', tmp_path/'env')
     assert (tmp_path/'env'/'ready').exists()
+
+
+def page(name):
+    "The cells of a notebook, as text."
+    cells = json.loads((ROOT/'nbs'/f'{name}.ipynb').read_text(encoding='utf-8'))['cells']
+    return [''.join(cell['source']) for cell in cells]
+
+
+@pytest.fixture(scope='module')
+def board_page():
+    "What the board's page defines up to its rule: `compare`, `scores_of`, `own`, `table`."
+    names, before = {}, os.getcwd()
+    os.chdir(ROOT/'nbs'/'results')
+    try:
+        for source in page('results/05_all_mixers'):
+            parts = ('import tomllib', 'def trained_rows', 'def scores_of', 'def compare')
+            if any(part in source for part in parts):
+                with contextlib.redirect_stdout(io.StringIO()): exec(source, names)
+    finally: os.chdir(before)
+    return names
+
+
+AFTS = ['AFT-simple', 'AFT-full', 'AFT-local']
+IMAGES = [('cifar10', 'AFT-conv', ['gMLP', 'FF-only', 'ViT'], 'better'),
+          ('cifar10', 'gMLP', ['FF-only', 'ViT'], 'better')]
+SAID = [  # page, what it says, and the comparisons that it says
+    ('results/05_all_mixers', 'AFT-conv is better than gMLP, FF-only and ViT, and gMLP better than '
+     'FF-only and ViT', IMAGES),
+    ('results/05_all_mixers', 'For pixels AFT-conv, gMLP and aMLP are better than attention; every '
+     'seed of the other AFTs is better than every seed of attention, too, but that does not decide',
+     [('pixels', one, ['ViT'], 'better') for one in ('AFT-conv', 'gMLP', 'aMLP')]
+     + [('pixels', one, ['ViT'], 'not decided') for one in AFTS]),
+    ('results/05_all_mixers', 'For bytes aMLP is better than attention and AFT-conv as good; which '
+     'of aMLP and gMLP is better is not decided',
+     [('bytes', 'aMLP', ['ViT'], 'better'), ('bytes', 'AFT-conv', ['ViT'], 'as good'),
+      ('bytes', 'aMLP', ['gMLP'], 'not decided')]),
+    ('index', 'AFT-conv is better than gMLP, FF-only and ViT, gMLP better than FF-only and ViT; '
+     'the others have one seed, and three seeds do not decide between FF-only and ViT',
+     [*IMAGES, ('cifar10', 'FF-only', ['ViT'], 'not decided')]),
+    ('results/00_ff_only', 'leaves it undecided which is better',
+     [('cifar10', 'FF-only', ['ViT'], 'not decided')]),
+    ('results/01_gmlp', 'gMLP is better than attention for images, by four points, and aMLP for '
+     'bytes, by 0.06 bits. gMLP\'s lead for bytes, 0.04 bits, is not decided',
+     [('cifar10', 'gMLP', ['ViT'], 'better'), ('bytes', 'aMLP', ['ViT'], 'better'),
+      ('bytes', 'gMLP', ['ViT'], 'not decided'), ('cifar10', 'aMLP', ['ViT'], 'not decided')]),
+    ('results/01_gmlp', 'Whether aMLP\'s tiny attention helps is not decided here, by either',
+     [(column, 'aMLP', ['gMLP'], 'not decided') for column in ('cifar10', 'bytes')]),
+    ('results/02_aft', 'AFT-conv is better than attention for images and for pixels. The others '
+     'have one seed for images, above each of attention\'s three, and for pixels every seed of '
+     'theirs is better than every seed of attention; neither is decided',
+     [(column, 'AFT-conv', ['ViT'], 'better') for column in ('cifar10', 'pixels')]
+     + [(column, one, ['ViT'], 'not decided') for column in ('cifar10', 'pixels') for one in AFTS]),
+    ('results/02_aft', 'is better than each of the other AFTs for pixels',
+     [('pixels', 'AFT-conv', AFTS, 'better')]),
+    ('results/02_aft', 'AFT-simple, which has no position biases, is worse than all, and AFT-conv '
+     'is as good as attention; for AFT-full and AFT-local, with a lead of 0.01 and 0.02 bits, it '
+     'is not decided',
+     [('bytes', 'AFT-simple', ['ViT', 'gMLP', 'aMLP', *AFTS[1:], 'AFT-conv'], 'worse'),
+      ('bytes', 'AFT-conv', ['ViT'], 'as good'),
+      *[('bytes', one, ['ViT'], 'not decided') for one in AFTS[1:]]]),
+    ('results/03_lavit', 'with one seed nothing is decided',
+     [('cifar10', 'LaViT', ['ViT'], 'not decided')])]
+
+
+@pytest.mark.parametrize('name, sentence, comparisons', SAID, ids=lambda value: str(value)[:40])
+def test_what_pages_say_of_the_board_follows_from_its_rule(name, sentence, comparisons, board_page):
+    assert '\n'.join(page(name)).count(sentence) == 1
+    for column, one, others, verdict in comparisons:
+        for other in others:
+            assert board_page['compare'](column, one, other) == verdict, (column, one, other)
+
+
+def test_the_rule(board_page, monkeypatch):
+    "On seeds made up: equal, apart by less and by more than the margin, too few, fewer bits."
+    seeds = {'a': [80, 80.1, 80.2], 'b': [80.1, 80.2, 80.3], 'c': [83, 83.1, 83.2], 'd': [99],
+             'e': [70, 80, 90]}
+    monkeypatch.setitem(board_page, 'scores_of', lambda column, label: seeds[label])
+    compare = board_page['compare']
+    assert compare('cifar10', 'a', 'b') == compare('cifar10', 'b', 'a') == 'as good'
+    assert (compare('cifar10', 'c', 'a'), compare('cifar10', 'a', 'c')) == ('better', 'worse')
+    assert compare('bytes', 'a', 'c') == 'better'  # fewer bits
+    assert compare('cifar10', 'a', 'd') == compare('cifar10', 'a', 'e') == 'not decided'
+    assert compare('recall', 'c', 'a') == 'not decided'
+
+
+def test_lavit_was_trained_without_its_loss(plan):
+    "As the pages say that show it."
+    runs = [run for run in plan.values() if 'lavit' in run.settings['model']]
+    assert len(runs) == 6 and {run.settings['diagonality'] for run in runs} == {0}
+    for name in ('index', 'results/05_all_mixers', 'results/03_lavit'):
+        assert 'was trained without' in '\n'.join(page(name)), name
+
+
+def test_what_surrounds_a_mixer_is_what_pages_say():
+    "Of stems: skeleton/00. Of blocks: skeleton/04 and mixers/01. Of the first page: MLP-Mixer."
+    import torch
+    from attnfree.vision import create_model
+
+    def has(name):
+        with torch.device('meta'): model = create_model(f'{name}_nano_patch4_32')
+        block = model.body.blocks[0]
+        return (model.stem.prefix, model.stem.positions is not None, block.ff is not None,
+                block.ff_first, type(block.norm_mixer).__name__, model.readout.pool)
+    plain = (1, True, True, False, 'LayerNorm', 'cls')
+    for name in ('vit', 'aft_simple', 'aft_full', 'aft_local'): assert has(name) == plain
+    assert has('ff') == (1, True, True, True, 'TokenNorm', 'cls')
+    assert has('gmlp') == has('amlp') == (1, False, False, False, 'LayerNorm', 'cls')
+    assert has('aft_conv') == (0, False, True, False, 'LayerNorm', 'mean')
+    for page_name, sentence in (
+            ('skeleton/00_patch', 'gMLP a class token alone, AFT-conv neither'),
+            ('skeleton/04_block', 'FF-only takes the two lines in the other order, and gMLP leaves '
+             'the second one out'),
+            ('index', 'the feed-forward mixer makes an MLP-Mixer')):
+        assert sentence in '\n'.join(page(page_name)), page_name

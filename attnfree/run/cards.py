@@ -51,10 +51,13 @@ tags: [{task}, attnfree]
            f"{about['minutes']} minutes of one processor thread; one of the runs of the board, "
            f"`{about['command']}`. Settings that differ from a plain run:")
     yield f"```\n{fill(settings_text(training), 80)}\n```"
+    if config['model']['name'].startswith('lavit') and not training['diagonality']:
+        yield ("Trained without the diagonality loss that LaViT's poster proposes "
+               "(`diagonality=0`): this is the poster's own ablation, not its method.")
     yield '## Data, licence, limits'
     yield (f"{about['source']} The weights are published under {about['license']}. A small network "
            "from a short training, made to be looked at and compared: nothing should be decided "
-           "by it.")
+           "by it. The networks of the board differ in more than the mixer.")
 
 @checked
 def model_card(

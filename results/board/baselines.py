@@ -1,8 +1,10 @@
 """Two baselines beside the papers' mixers, as easy as libraries make them.
 
-`linear`: linear attention (Katharopoulos et al. 2020; the package linear-attention-transformer) in
-ViT's block, for images and, causal, for sequences. `convmixer`: ConvMixer (Trockman and Kolter
-2022; timm), depthwise convolutions between tokens; it has no causal form.
+`linear`: linear attention as the package linear-attention-transformer computes it, in ViT's block.
+For images that is the efficient attention of Shen et al. 2018: a softmax of the query over its
+channels, of the key over tokens. For sequences the key is e^k, and sums and their normaliser run
+along the tokens as in Katharopoulos et al. 2020, who have elu + 1 for both. `convmixer`: ConvMixer
+(Trockman and Kolter 2022; timm), depthwise convolutions between tokens; it has no causal form.
 
     pip install attnfree[baselines]
 """

@@ -21,8 +21,8 @@ HERE = Path(__file__).resolve().parent
 NETWORKS = {
     'digits': ['ff', 'gmlp', 'amlp', 'aft_simple', 'aft_full', 'aft_local', 'aft_conv', 'lavit',
                'vit', 'attn_only'],
-    'cifar10': ['ff', 'gmlp', 'aft_conv', 'lavit', 'vit'],  # the best of each paper, and ViT
-    'bytes': ['gmlp', 'aft_local', 'attention']}  # the best, the best of a fixed state, attention
+    'cifar10': ['ff', 'gmlp', 'aft_conv', 'lavit', 'vit'],  # each paper's best first seed; ViT
+    'bytes': ['gmlp', 'aft_local', 'attention']}  # the same, of a fixed state, attention
 ABOUT = {
     'digits': dict(tag='digits', data='digits', unit='images', source=(
         "Optical Recognition of Handwritten Digits (UCI, CC BY 4.0), the part that scikit-learn "
