@@ -71,6 +71,9 @@ FIELDS = {
                             'count'),
     'mixer':          Field(None, "options of the mixer that replace the network's own; none: no "
                                   "change", 'options'),
+    'tokenizer':      Field(None, "for texts: bytes; pieces or unigram, learned from the training "
+                                  "texts; or the json of a tokenizer; none: that of the run to "
+                                  "start from, else bytes", 'name'),
     'train_examples': Field(None, "training examples in an epoch, drawn again for each; none: all",
                             'count'),
     'valid_examples': Field(None, "held-out examples that are evaluated after an epoch, evenly "
@@ -286,9 +289,12 @@ _TEXT = (
     cite('not for text', augment=False, mixup=0., cutmix=0., erasing=0., repeats=1)
     | cite('not in the paper: off', smoothing=0., drop_path=0., ema=0., layer_decay=1.)
     | cite('not in the paper: from 0 and back', lr_start=0., lr_end=0.))
+_PIECES = cite("gMLP A.2: 32K cased SentencePieces, here learned from the training texts",
+               tokenizer='unigram')
 _LINEAR = dict(opt='adamw', schedule='linear', eps=1e-6, betas=(0.9, 0.999), wd=0.01, clip=0.)
 _MLM = (
     _TEXT
+    | _PIECES
     | cite('gMLP Table 8', task='mlm', warmup_steps=10_000, drop=0., **_LINEAR))
 
 RECIPES['gmlp_mlm_ablation'] = (
@@ -305,6 +311,7 @@ for _name in ('gmlp_base', 'gmlp_large', 'gmlp_xlarge', 'amlp_base', 'amlp_large
 
 _FINETUNE = (
     _TEXT
+    | _PIECES
     | cite('gMLP Table 9', task='text_classification', **_LINEAR)
     | cite('gMLP Table 9, hidden 0.1; GeLU 0 and attention 0.1 have no field', drop=0.1)
     | cite('gMLP Table 6', model='mlm_gmlp_base_512'))
