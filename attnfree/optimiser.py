@@ -6,6 +6,7 @@
 __all__ = ['model_parts', 'parameter_groups', 'GroupedAdamW', 'warmup_schedule']
 
 # %% ../nbs/training/02_optimiser.ipynb #fddfd161
+import math
 import torch
 from torch import nn
 from fastai.callback.schedule import ParamScheduler,SchedCos,SchedLin,SchedNo,combine_scheds
@@ -117,16 +118,23 @@ class GroupedAdamW(OptimWrapper):
 def warmup_schedule(
     lr:float,           # Highest rate
     warmup:float=0.,    # Fraction of the training in which it rises, from 0 to below 1
-    shape:str='cosine', # How it falls: 'cosine', 'linear', or 'constant'
+    shape:str='cosine', # How it falls: 'cosine', 'linear', 'constant', or 'inverse_sqrt'
     lr_start:float=0.,  # Rate at the first step, where there is a warm-up
-    lr_end:float=0.,    # Rate at the end
+    lr_end:float=0.,    # Rate at the end of a cosine or a line
 )->ParamScheduler:      # A fastai callback
     "Learning rates for warm-up and decay, step by step."
-    falls = dict(cosine=SchedCos(lr, lr_end), linear=SchedLin(lr, lr_end), constant=SchedNo(lr, lr))
+    def inverse_sqrt(pct): # `pct` of what follows the warm-up
+        return lr*math.sqrt(warmup/(warmup + pct*(1-warmup)))
+    falls = dict(cosine=SchedCos(lr, lr_end), linear=SchedLin(lr, lr_end), constant=SchedNo(lr, lr),
+                 inverse_sqrt=inverse_sqrt)
     if shape not in falls: raise ValueError(f"shape={shape!r} must be one of {', '.join(falls)}")
     if not 0 <= warmup < 1:
         raise ValueError(f"warmup={warmup} must be at least 0 and below 1: the rise cannot take "
                          "all of the training")
+    if shape == 'inverse_sqrt' and (warmup == 0 or lr_end):
+        raise ValueError(f"shape='inverse_sqrt' falls from the end of a warm-up and ends at no "
+                         f"rate of its own, but warmup={warmup} and lr_end={lr_end}: pass a warmup "
+                         "above 0, and lr_end=0")
     rates = falls[shape]
     if warmup: rates = combine_scheds([warmup, 1-warmup], [SchedLin(lr_start, lr), rates])
     return ParamScheduler(dict(lr=rates))

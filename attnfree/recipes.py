@@ -69,8 +69,11 @@ FIELDS = {
                                   "none: the data set's own", 'count'),
     'bs':             Field(64, "examples in a step, over all processes and all accumulated parts",
                             'count'),
-    'mixer':          Field(None, "options of the mixer of a language model that replace the "
-                                  "model's own; none: no change", 'options'),
+    'mixer':          Field(None, "options of the mixer that replace the network's own; none: no "
+                                  "change", 'options'),
+    'tokenizer':      Field(None, "for texts: bytes; pieces or unigram, learned from the training "
+                                  "texts; or the json of a tokenizer; none: that of the run to "
+                                  "start from, else bytes", 'name'),
     'train_examples': Field(None, "training examples in an epoch, drawn again for each; none: all",
                             'count'),
     'valid_examples': Field(None, "held-out examples that are evaluated after an epoch, evenly "
@@ -85,13 +88,14 @@ FIELDS = {
     'betas':          Field((0.9, 0.999), "decay rates of Adam's running means",
                             'pair'),
     'eps':            Field(1e-8, "Adam's guard against a division by 0", 'chance'),
-    'schedule':       Field('cosine', "decay from the highest rate to lr_end",
-                            ('cosine', 'linear', 'constant')),
+    'schedule':       Field('cosine', "decay from the highest rate: to lr_end, not at all, or as "
+                                      "one over the square root of the step",
+                            ('cosine', 'linear', 'constant', 'inverse_sqrt')),
     'warmup_epochs':  Field(0., "epochs until the rate is highest, fractions allowed", 'number'),
     'warmup_steps':   Field(0, "steps until the rate is highest, instead of warmup_epochs",
                             'whole'),
     'lr_start':       Field(0., "learning rate at the first step of a warm-up", 'rate'),
-    'lr_end':         Field(0., "learning rate at the end", 'rate'),
+    'lr_end':         Field(0., "learning rate at the end of a cosine or a line", 'rate'),
     # regularisation
     'smoothing':      Field(0., "label smoothing: share of the target spread over all classes",
                             'share'),
@@ -257,9 +261,10 @@ for _size,_survival in {'ti': 1.00, 's': 0.95, 'b': 0.80}.items():
 _AFT = (
     cite('AFT 5.1', opt='adamw', lr=3e-3, drop=0.1)
     | cite('AFT 5.1, footnote 6', precision='fp32')
-    | cite('not in the paper: iGPT 3.4', schedule='cosine', warmup_epochs=1, lr_end=0.,
-           betas=(0.9, 0.95))
-    | cite('not in the paper: from 0', lr_start=0.)
+    | cite('AFT 5.1, which refers to Vaswani et al. 2017, 5.3', schedule='inverse_sqrt',
+           warmup_steps=4000, lr_start=0.)
+    | cite('Vaswani et al. 2017: no last rate', lr_end=0.)
+    | cite('not in the paper: iGPT 3.4', betas=(0.9, 0.95))
     | cite("not in the paper: Adam's usual", eps=1e-8)
     | cite('not in the paper: off', smoothing=0., mixup=0., cutmix=0., erasing=0., repeats=1,
            drop_path=0., ema=0., clip=0., layer_decay=1.))
@@ -284,9 +289,12 @@ _TEXT = (
     cite('not for text', augment=False, mixup=0., cutmix=0., erasing=0., repeats=1)
     | cite('not in the paper: off', smoothing=0., drop_path=0., ema=0., layer_decay=1.)
     | cite('not in the paper: from 0 and back', lr_start=0., lr_end=0.))
+_PIECES = cite("gMLP A.2: 32K cased SentencePieces, here learned from the training texts",
+               tokenizer='unigram')
 _LINEAR = dict(opt='adamw', schedule='linear', eps=1e-6, betas=(0.9, 0.999), wd=0.01, clip=0.)
 _MLM = (
     _TEXT
+    | _PIECES
     | cite('gMLP Table 8', task='mlm', warmup_steps=10_000, drop=0., **_LINEAR))
 
 RECIPES['gmlp_mlm_ablation'] = (
@@ -303,6 +311,7 @@ for _name in ('gmlp_base', 'gmlp_large', 'gmlp_xlarge', 'amlp_base', 'amlp_large
 
 _FINETUNE = (
     _TEXT
+    | _PIECES
     | cite('gMLP Table 9', task='text_classification', **_LINEAR)
     | cite('gMLP Table 9, hidden 0.1; GeLU 0 and attention 0.1 have no field', drop=0.1)
     | cite('gMLP Table 6', model='mlm_gmlp_base_512'))
@@ -432,6 +441,12 @@ def _agree(settings):
         if settings[rate] > settings['lr']:
             raise ValueError(f"{rate}={settings[rate]} is above the highest rate "
                              f"lr={settings['lr']}: pass {rate}=0 or a higher lr")
+    warmups = settings['warmup_epochs'],settings['warmup_steps']
+    if settings['schedule'] == 'inverse_sqrt' and (not any(warmups) or settings['lr_end']):
+        raise ValueError("schedule='inverse_sqrt' falls from the end of a warm-up and ends at no "
+                         f"rate of its own, but warmup_epochs={warmups[0]}, warmup_steps="
+                         f"{warmups[1]} and lr_end={settings['lr_end']}: pass a warm-up above 0, "
+                         "such as warmup_steps=100, and lr_end=0")
     first,second = settings['betas']
     if first**2 > second:
         raise ValueError(f"betas={first},{second}: with a second one below the square of the "

@@ -90,8 +90,9 @@ def attnfree_train(
     log:str=None,        # tensorboard, wandb, or both with a comma
     start:option('Run folder, or name of a published network, to start from: for images all but '
                  'the head is copied; for texts vocabulary, blocks and tokenizer', str)=None,
-    tokenizer:option('For texts: bytes, pieces (learned from the training texts), or the json of a '
-                     'tokenizer; by default bytes', str)=None,
+    tokenizer:option('For texts: bytes; pieces or unigram (learned from the training texts); or '
+                     "the json of a tokenizer; by default the recipe's, else bytes; short for "
+                     '--set tokenizer=', str)=None,
     no_draw:bool=False,  # Draw nothing at the end; attnfree_plot does it later
     loader:bool=False,   # Time the loader alone, and stop: is the data or the network the limit?
     list:bool=False,     # Show the recipes and stop
@@ -113,12 +114,13 @@ def attnfree_train(
         if resume and out is None:
             raise ValueError("resume needs out, the folder of the run: attnfree_train --resume "
                              "--out runs/001")
+        if tokenizer is not None: set = [*(set or ()), f'tokenizer={tokenizer}']
         settings,source = requested_settings(
             set, recipe=recipe, data=data, task=task, model=model, epochs=epochs, start=start,
             run=out if resume else None)
         source = source | dict(path=path or source.get('path'), imports=imported)
         run = user_path(out, 'out') if resume else None
-        plan = plan_training(settings, source, run, tokenizer=tokenizer, **same)
+        plan = plan_training(settings, source, run, **same)
         if loader: report_loader(plan)
         else: run_and_report(plan, out, draw=not no_draw)
         if distributed.is_initialized(): distributed.destroy_process_group()

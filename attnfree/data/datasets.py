@@ -134,7 +134,7 @@ def create_dls(
     task:str|Task=None,  # A task that the data set serves, or its name; `None`: the first
     path:str|Path=None,  # Folder with the data; `None`: `ATTNFREE_DATA`, else a download
     *,
-    tokenizer=None,      # For texts: 'bytes', 'pieces' to learn, a tokenizer or its json's path
+    tokenizer=None,      # For texts: bytes, pieces or unigram (learned), a tokenizer or its json
     skip_bad:bool=False, # Skip examples that cannot be read or used
     **kwargs             # What `dls` of the data set takes: bs, size, seed, workers, augment
 )->DataLoaders:          # `dls.task` is the task, `dls.source` the data set

@@ -61,6 +61,7 @@ def _begun_settings(run, recipe, given, start):
         raise ValueError(f"out={str(run)!r} was not written by attnfree_train: its configuration "
                          "has no training and source to resume from")
     kept = settings_of(config['training'])
+    if config['source'].get('start'): given = dict(tokenizer=None) | given # that of the start
     _check_same(run, kept, settings_of(recipe, **given) if recipe else kept | given)
     if start is not None and start != config['source'].get('start'):
         raise ValueError(f"start={start!r}, but the run in {run} has start="
@@ -88,7 +89,7 @@ def _with_network(start, given):
         if given.get(name, value) != value:
             raise ValueError(f"start={start!r} holds a network with {name}={value}, and {name}="
                              f"{given[name]} is another: leave out --set {name}")
-    return network | given
+    return dict(tokenizer=None) | network | given # the tokenizer is that of the run, too
 
 def _new_settings(recipe, data, task, given, start):
     "The settings of a new run."
@@ -197,20 +198,19 @@ def plan_training(
     every:int=0,         # Save every n steps too; 0: only after each epoch
     skip_bad:bool=False, # Skip examples that cannot be read
     log:str=None,        # 'tensorboard', 'wandb' or both
-    tokenizer:str=None,  # For texts, as in create_dls; `None`: that of `run` or `start`, else bytes
 )->Plan:                 # For check_plan
     "Read the data and plan a training; raises `ValueError` for settings that do not fit."
     name,path,start = settings['data'],source.get('path'),source.get('start')
     task = data_set_for(name, settings['task'])[1]
     if start is not None and run is None:
-        if tokenizer is not None:
-            raise ValueError(f"--tokenizer {tokenizer} and --start {start} contradict each other: "
-                             "a run uses the tokenizer of the one it starts from")
+        if settings['tokenizer'] is not None:
+            raise ValueError(f"tokenizer={settings['tokenizer']!r} and start={start!r} contradict "
+                             "each other: a run uses the tokenizer of the one it starts from")
         task.check_start(start, read_config(start))
     task.check_network(settings)
     begun = [run_folder(folder) for folder in (run, start) if folder is not None]
     kept = [folder/'tokenizer.json' for folder in begun]
-    tokenizer = next((file for file in kept if file.exists()), tokenizer)
+    tokenizer = next((file for file in kept if file.exists()), settings['tokenizer'])
     if settings['threads'] is not None: torch.set_num_threads(settings['threads'])
     dls = _create_dls(settings, task, path, workers, skip_bad, tokenizer)
     if start is not None and (user_path(start)/'config.json').exists(): start = _absolute(start)
