@@ -14,7 +14,8 @@ from .train import IMPORTS,one_line_errors,option,quick_imports
 @call_parse
 def attnfree_eval(
     run:str,             # Folder of a run, or name of a published network
-    data:str=None,       # Data set for the run's task; by default that of the training
+    data:option("Data set for the run's task, such as mnli_mismatched for a run on mnli; by "
+                'default that of the training', str)=None,
     path:str=None,       # Folder with the data; by default that of the run
     size:option('Side of the images in pixels, or tokens of a text or a window; by default as in '
                 'training', int)=None,

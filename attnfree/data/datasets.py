@@ -15,7 +15,7 @@ from fastai.data.core import DataLoaders
 from fastcore.meta import delegates
 from ..arguments import checked
 from .images import cifar10,digits,imagenet,Images
-from .texts import mnli,squad,squad1,sst2,text
+from .texts import mnli,mnli_mismatched,squad,squad1,sst2,text
 from .sequences import cifar10_pixels,digits_pixels,enwik8,text_bytes
 from .recall import Recall
 from ..tasks import Task,task_named,TASKS
@@ -100,6 +100,8 @@ for _data_set in (
             needs="any files; without a path the source text of Python's library"),
     DataSet('sst2', ('text_classification',), texts=sst2, needs='SST-2/'),
     DataSet('mnli', ('text_classification',), texts=mnli, needs='MNLI/'),
+    DataSet('mnli_mismatched', ('text_classification',), texts=mnli_mismatched,
+            needs='MNLI/ with its mismatched part'),
     DataSet('squad', ('question_answering',), texts=squad, needs='SQuAD/ of version 2.0'),
     DataSet('squad1', ('question_answering',), texts=squad1, needs='SQuAD/ of version 1.1'),
     DataSet('enwik8', ('lm',), sequences=enwik8, needs='enwik8, or a download'),

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PIECES', 'UNIGRAM', 'TextExample', 'CorpusWindow', 'TaskDataset', 'pack_texts', 'TokenData', 'TextFiles', 'text',
-           'Sentences', 'sst2', 'mnli', 'Questions', 'squad', 'squad1']
+           'Sentences', 'sst2', 'mnli', 'mnli_mismatched', 'Questions', 'squad', 'squad1']
 
 # %% ../../nbs/data/01_texts.ipynb #d10d8fa4
 import hashlib,json
@@ -330,6 +330,16 @@ def mnli(
 )->Sentences:            # Entailment, neutral or contradiction; the matched part is held out
     "Whether one sentence follows from another: MNLI in GLUE's files (Williams et al. 2018)."
     return _glue('mnli', 'MNLI', 'dev_matched', path, skip_bad, tokenizer)
+
+@checked
+def mnli_mismatched(
+    path:str|Path=None,  # Folder that is or holds `MNLI/`; `None`: `ATTNFREE_DATA`
+    *,
+    skip_bad:bool=False, # Leave out rows with another label
+    tokenizer=None,      # As for any text; pieces are learned from the training sentences
+)->Sentences:            # Entailment, neutral or contradiction; the mismatched part is held out
+    "MNLI, evaluated on texts from other sources than the training's (Williams et al. 2018)."
+    return _glue('mnli', 'MNLI', 'dev_mismatched', path, skip_bad, tokenizer)
 
 # %% ../../nbs/data/01_texts.ipynb #1ee1c07a
 class _Asked(_Rows):
