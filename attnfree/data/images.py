@@ -7,7 +7,7 @@ __all__ = ['IMAGENETTE', 'CHECK_UP_TO', 'download', 'data_path', 'open_image', '
            'digits', 'read_cifar', 'shift_mat', 'cifar10', 'imagenet', 'data_config', 'image_tensor']
 
 # %% ../../nbs/data/00_images.ipynb #8a591050
-import copy,hashlib,io,lzma,math,os,pickle,shutil,tarfile
+import copy,hashlib,lzma,math,os,pickle,shutil,tarfile,unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import zip_longest
@@ -29,11 +29,11 @@ from fastai.torch_core import TensorImage,TensorImageBW,no_random
 from fastai.vision.augment import (AffineCoordTfm,FlipItem,PadMode,RandomResizedCrop,affine_mat,
                                    aug_transforms,flip_mat)
 from fastai.vision.core import PILImage,PILImageBW,cifar_stats,imagenet_stats
-from fastai.vision.utils import verify_image
 from fasttransform import Pipeline,Transform
 from torchvision.transforms.functional import normalize,to_tensor
 from ..arguments import checked,user_path
 from ..loader import RepeatableDL
+from ..pictures import read_picture
 from ..processes import rank_and_world
 from ..tasks import task_named
 
@@ -86,7 +86,7 @@ def data_path(
     if not folder: return None
     folder = user_path(folder, 'folder')
     hint = ("name the folder that holds cifar-10-batches-py/, imagenet/ or imagenette-subset/, or "
-            "train/ and val/ with images of your own")
+            "one with images of your own, in a folder for each class")
     if not folder.is_dir():
         raise FileNotFoundError(f"{name}={str(folder)!r} is not a folder; {hint}")
     if not any(folder.iterdir()):
@@ -110,22 +110,8 @@ def open_image(
     source:Path|str|bytes|np.ndarray|Image.Image, # A file, bytes, `(h, w)`, `(h, w, c)`, PIL's
     mode:str='RGB',                               # PIL's name of the colour mode, `RGB` or `L`
 )->PILImage:                                      # The image with its pixels in memory
-    "Read one image and set its colour mode."
-    try:
-        if isinstance(source, (str,Path)) and Path(source).exists() and not Path(source).is_file():
-            raise ValueError('it is not a regular file') # opening a pipe would block forever
-        if isinstance(source, bytes): source = io.BytesIO(source)
-        if isinstance(source, np.ndarray):
-            if source.dtype not in (np.uint8, bool):
-                raise ValueError(f"an array of {source.dtype} must be of uint8, from 0 to 255")
-            source = Image.fromarray(source)
-        image = source if isinstance(source, Image.Image) else Image.open(source)
-        kind = PILImageBW if mode == 'L' else PILImage
-        return kind(image.convert(mode))
-    except Exception as e:
-        is_file = isinstance(source, (str, Path))
-        name = repr(str(source)) if is_file else f'of type {type(source).__name__}'
-        raise OSError(f"image {name} cannot be read ({e}); replace or remove it") from e
+    "Read one image as people see it, for fastai: `read_picture` decides."
+    return (PILImageBW if mode == 'L' else PILImage)(read_picture(source, mode))
 
 @checked
 def open_grey(
@@ -449,16 +435,19 @@ def _folder_name(
     "The class of an image in a tree."
     return file.parent.name
 
-def _is_readable(file): return verify_image(os.fsdecode(file))
+def _why_not(file):
+    "Why an image cannot be read, or nothing; a JPEG is decoded at an eighth of its size."
+    try: read_picture(os.fsdecode(file), small=True)
+    except OSError as error: return str(error.__cause__)
 
 def _only_good(files, skip_bad):
     "The images that can be read; raises `OSError` for the first bad one unless these are skipped."
-    with ThreadPoolExecutor() as pool:
-        good = np.array([*pool.map(_is_readable, files.tolist())])
+    with ThreadPoolExecutor() as pool: reasons = [*pool.map(_why_not, files.tolist())]
+    good = np.array([reason is None for reason in reasons])
     if good.all(): return files
-    bad = files[~good]
-    message = (f"image {os.fsdecode(bad[0])!r} cannot be read "
-               f"({len(bad)} of {len(files)} images there)")
+    bad,why = files[~good],next(filter(None, reasons))
+    message = (f"image {os.fsdecode(bad[0])!r} cannot be read ({why}; {len(bad)} of {len(files)} "
+               "images there)")
     if not skip_bad:
         raise OSError(f"{message}; replace or remove them, or skip them with skip_bad=True")
     print(f"{message}: left out")
