@@ -466,6 +466,10 @@ class Classification(_Classes, ImageTask):
         if not images.classes:
             raise ValueError(f"task={self.name!r} needs classes, and these images have none: give "
                              "the names of the classes to Images, or take another task")
+        if len(images.classes) == 1:
+            raise ValueError(f"task={self.name!r} needs two classes or more, and these images have "
+                             f"one, {images.classes[0]!r}; in a tree of folders the class is the "
+                             "first folder below train/, or below the path without train/ and val/")
         if type(self).target is Classification.target: # from labels alone, without opening images
             return [*images.label, Categorize(images.classes, sort=False)]
         return [TargetTransform(self, images.example, str), Categorize(images.classes, sort=False)]
