@@ -31,6 +31,7 @@ class DataSet:
     texts:Callable=None     # Reads it for tasks on texts; returns a TokenData
     sequences:Callable=None # Reads it for tasks on sequences; returns a SequenceData
     needs:str='nothing'     # What it needs on disk
+    dark_ground:bool=False  # Its images are light on dark: predictions invert others
 
     def __post_init__(self):
         "Raise `ValueError` for a data set that could not be used."
@@ -91,7 +92,7 @@ def register_data_set(
 
 for _data_set in (
     DataSet('digits', ('classification', 'pixels'), images=digits, sequences=digits_pixels,
-            needs='nothing: they come with scikit-learn'),
+            needs='nothing: they come with scikit-learn', dark_ground=True),
     DataSet('cifar10', ('classification', 'pixels'), images=cifar10, sequences=cifar10_pixels,
             needs='cifar-10-batches-py/, or a download'),
     DataSet('imagenet', ('classification',), images=imagenet,
