@@ -29,6 +29,7 @@ from timm.models._features import FeatureGetterNet
 from .arguments import checked,user_path
 from .baselines import import_library
 from .less_attention.pyramid import PyramidBackbone
+from .pictures import read_picture
 from .vision import MODELS,SIZES,create_model
 
 # %% ../nbs/models/05_dense.ipynb #5e80f15a
@@ -210,8 +211,21 @@ def _tensors(transforms):
     "The given transforms, or those to float tensors in 0 to 1."
     return transforms or v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
 
+def _same_size(image, size, file, other):
+    "Raise `ValueError` for an image that is not as large as what says where its objects are."
+    if image.size != tuple(size):
+        raise ValueError(f"image {str(file)!r} has {image.width} x {image.height} pixels as people "
+                         f"see it, upright, and {other} is for {size[0]} x {size[1]}: turn one")
+
 class _Coco(CocoDetection):
-    "COCO without crowds and without boxes of no size."
+    "COCO without crowds and without boxes of no size, its images as people see them."
+    def _load_image(self, id):
+        about = self.coco.loadImgs(id)[0]
+        file = Path(self.root)/about['file_name']
+        image = read_picture(file)
+        _same_size(image, (about['width'], about['height']), file, 'its annotation')
+        return image
+
     def _load_target(self, id):
         return [entry for entry in super()._load_target(id)
                 if not entry.get('iscrowd') and min(entry['bbox'][2:]) > 0]
@@ -239,10 +253,12 @@ class _MaskedImages(Dataset):
     def __init__(self, files, transforms): self.files,self.transforms = files,transforms
     def __len__(self): return len(self.files)
     def __getitem__(self, index):
-        image,classes = (Image.open(file) for file in self.files[index])
-        classes = torch.from_numpy(np.array(classes)).long()
+        file,mask = self.files[index]
+        image,numbers = read_picture(file),Image.open(mask) # numbers of classes are no picture
+        _same_size(image, numbers.size, file, f'the mask {str(mask)!r}')
+        classes = torch.from_numpy(np.array(numbers)).long()
         classes = torch.where(classes == 0, 255, classes - 1)
-        return self.transforms(image.convert('RGB'), Mask(classes))
+        return self.transforms(image, Mask(classes))
 
 @checked
 def ade20k(

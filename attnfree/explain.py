@@ -17,7 +17,7 @@ from torch import nn,Tensor
 from .arguments import checked,user_path
 from .checkpoint import write_atomically
 from .data.images import Fit,normalize,open_image,to_tensor
-from .learner import load
+from .learner import load,on_trained_ground,read_config
 from .pieces import OnnxPieces,export_pieces
 from .tasks import task_named
 
@@ -105,7 +105,10 @@ def explain(
     if path.suffix != '.html': raise ValueError(f"path={str(path)!r} must end in .html")
     if not path.parent.is_dir():
         raise ValueError(f"path={str(path)!r}: there is no folder {str(path.parent)!r}")
-    model,data,name = _described(model)
+    run = model
+    model,data,name = _described(run)
+    if not isinstance(run, nn.Module): # as predict does
+        examples = [on_trained_ground(example, read_config(run))[0] for example in examples]
     pictures = _pictures(examples, data, _channels(model))
     channels = len(pictures[0].getbands())
     mean,std = _statistics(data, channels)

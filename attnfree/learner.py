@@ -5,14 +5,15 @@
 # %% auto #0
 __all__ = ['LOCK_FILES', 'FORMAT', 'full_settings', 'attnfree_learner', 'recipe_schedule', 'fit_recipe', 'learner_case',
            'new_run', 'config_checksum', 'save_run', 'run_folder', 'results_folder', 'read_config', 'check_imports',
-           'build_model', 'load', 'predict']
+           'build_model', 'load', 'on_trained_ground', 'predict']
 
 # %% ../nbs/learning/03_learner.ipynb #9ff31460
-import json,math,zlib
+import json,math,warnings,zlib
 from functools import partial
 from pathlib import Path
 
-import torch
+import numpy as np,torch
+from PIL import ImageOps
 from torch import nn
 # they add fit_one_cycle, lr_find, no_bar, show_results ... to Learner
 import fastai.callback.progress,fastai.callback.schedule,fastai.vision.data
@@ -29,7 +30,7 @@ from .callbacks.training import (EMA,Erase,MeanLoss,MixupCutMix,Precision,Smooth
 from .callbacks.penalties import Penalty
 from .checkpoint import load_tensors,save_tensors
 from .data.datasets import DATASETS
-from .data.images import image_tensor
+from .data.images import image_tensor,open_grey,open_image
 from .families import NETWORKS,WEIGHTS,check_published,is_published,published_folder
 from .loader import RepeatableDL
 from .optimiser import GroupedAdamW,parameter_groups,warmup_schedule
@@ -322,6 +323,21 @@ def load(
     return model.eval(),config
 
 # %% ../nbs/learning/03_learner.ipynb #770bc711
+@checked
+def on_trained_ground(
+    image,       # A file, an array or a PIL image
+    config:dict, # Configuration of a run on images
+)->tuple:        # The image, and a line that says what was done, or `None`
+    "Invert an image that is dark on light, by the median of its border, for data that are not."
+    data_set = DATASETS.get((config.get('source') or {}).get('data'))
+    image = open_image(image, 'L' if config['data']['in_chans'] == 1 else 'RGB')
+    if data_set is None or not data_set.dark_ground: return image,None
+    grey = np.asarray(open_grey(image))
+    border = [*grey[0], *grey[-1], *grey[:,0], *grey[:,-1]]
+    if np.median(border) < 128: return image,None
+    return type(image)(ImageOps.invert(image)),(
+        f"inverted: it is dark on light, and {data_set.name} are light on dark")
+
 @torch.no_grad()
 @checked
 def predict(
@@ -334,5 +350,7 @@ def predict(
     if task.inputs != 'images':
         raise ValueError(f"the run was trained on {task.inputs}, not on images "
                          f"(model {config['model']['name']})")
+    image,said = on_trained_ground(image, config)
+    if said: warnings.warn(f'the image was {said}', stacklevel=2)
     x = image_tensor(image, config['data']).to(next(model.parameters()).device)
     return {answer.name: answer.value for answer in task.predictions(model(x)[0], config['data'])}

@@ -49,6 +49,7 @@ _KINDS = { # types; which values are possible; the same in words
                 "0, or a number from 0.000001 to 1,000,000; a lower one stops learning"),
     'chance':  ((float, int), lambda v: 0 <= v <= 1, "a number from 0 to 1"),
     'share':   ((float, int), lambda v: 0 <= v < 1, "a number from 0 to below 1"),
+    'part':    ((float, int), lambda v: 0 < v < 1, "a number above 0 and below 1"),
     'factor':  ((float, int), lambda v: 0 < v <= 1, "a number above 0 and up to 1"),
     'pair':    ((tuple, list), _is_pair, "two numbers from 0 to below 1"),
     'switch':  ((bool,), lambda v: True, "true or false"),
@@ -78,6 +79,8 @@ FIELDS = {
                             'count'),
     'valid_examples': Field(None, "held-out examples that are evaluated after an epoch, evenly "
                                   "spaced; none: all", 'count'),
+    'valid_share':    Field(None, "share of each class that is held out, of images in folders "
+                                  "without a val/; none: 0.2", 'part'),
     # for how long
     'epochs':         Field(None, "passes over the training data; either these or steps", 'count'),
     'steps':          Field(None, "steps of the optimiser, instead of epochs", 'count'),

@@ -61,6 +61,7 @@ class _Inputs(_Open):
     in_chans:Annotated[int, Field(ge=1, le=1024)]|None = None
     img_size:Size|Annotated[list[Size], Field(min_length=2, max_length=2)]|None = None
     crop_pct:Annotated[float, Field(gt=0, le=1)] = 1.
+    valid_share:Annotated[float, Field(gt=0, lt=1)]|None = None
     n:Size|None = None
     vocab_size:Size|None = None
     shape:Annotated[list[Size], Field(min_length=3, max_length=3)]|None = None

@@ -98,6 +98,12 @@ class Task:
         "What is measured after each epoch, besides the loss."
         return []
 
+    def chance(self,
+        dls:DataLoaders, # The data
+    )->float:            # `None` where it cannot be told
+        "The accuracy of one answer for all held-out examples, whatever they show."
+        return None
+
     def monitor(self,
         metrics:list, # From `metrics`
     )->str:           # 'valid_loss', or the name of a metric
@@ -110,8 +116,9 @@ class Task:
         "Raise `ValueError` for settings that make no sense here."
         for field,what in _ONLY.items():
             if settings[field] and field not in self.fields:
+                off = 'false' if field == 'pack' else 0
                 raise ValueError(f"{field}={settings[field]} is for {what}, not for "
-                                 f"task={self.name!r}: use {field}={'false' if field == 'pack' else 0}")
+                                 f"task={self.name!r}: use {field}={off}")
         if isinstance(settings['augment'], str) and self.inputs != 'images':
             raise ValueError(f"augment={settings['augment']!r} is a policy for images, not for "
                              f"task={self.name!r}: use augment=true or augment=false")
@@ -440,6 +447,19 @@ class _Classes(_Accuracy):
         classes = len(dls.vocab)
         _check_scores(model, classes, f"the data has {classes} classes")
 
+    def held_out_classes(self,
+        dls:DataLoaders, # The data
+    )->list:             # Their numbers
+        "The classes of all held-out examples, in order."
+        return [example.label for example in dls.valid_ds.examples]
+
+    def chance(self,
+        dls:DataLoaders, # The data
+    )->float:            # The share of the most frequent class
+        "The accuracy of one answer for all held-out examples, whatever they show."
+        counts = np.bincount(self.held_out_classes(dls))
+        return counts.max()/counts.sum()
+
     def predictions(self,
         scores:Tensor,   # Of one example, `(num_classes,)`
         data:dict,       # With `classes`
@@ -466,9 +486,19 @@ class Classification(_Classes, ImageTask):
         if not images.classes:
             raise ValueError(f"task={self.name!r} needs classes, and these images have none: give "
                              "the names of the classes to Images, or take another task")
+        if len(images.classes) == 1:
+            raise ValueError(f"task={self.name!r} needs two classes or more, and these images have "
+                             f"one, {images.classes[0]!r}; in a tree of folders the class is the "
+                             "first folder below train/, or below the path without train/ and val/")
         if type(self).target is Classification.target: # from labels alone, without opening images
             return [*images.label, Categorize(images.classes, sort=False)]
         return [TargetTransform(self, images.example, str), Categorize(images.classes, sort=False)]
+
+    def held_out_classes(self,
+        dls:DataLoaders, # The data
+    )->list:             # Their numbers
+        "The classes of all held-out images, in order; no image is opened for its label."
+        return [int(target) for target in dls.valid_ds.tls[1]]
 
     def outputs(self,
         classes:list, # Names of the classes

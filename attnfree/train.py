@@ -72,7 +72,7 @@ def _print_recipes():
 def attnfree_train(
     recipe:option('Name of a recipe, --list shows them, or a TOML file of fields; by default the '
                   'recipe with the name of the data set', str)=None,
-    data:option('Data set: digits, cifar10, imagenet (any tree of images with train/ and val/), '
+    data:option('Data set: digits, cifar10, imagenet (any images in a folder per class), '
                 'text, enwik8, sst2, mnli, squad, squad1, or one of your own; by default the '
                 "recipe's, or digits", str)=None,
     task:option('Task, where a data set has several: for text mlm (gaps) or lm (the next byte), '

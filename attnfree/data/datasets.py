@@ -31,6 +31,7 @@ class DataSet:
     texts:Callable=None     # Reads it for tasks on texts; returns a TokenData
     sequences:Callable=None # Reads it for tasks on sequences; returns a SequenceData
     needs:str='nothing'     # What it needs on disk
+    dark_ground:bool=False  # Its images are light on dark: predictions invert others
 
     def __post_init__(self):
         "Raise `ValueError` for a data set that could not be used."
@@ -54,7 +55,7 @@ class DataSet:
     def read(self,
         task:Task,          # A task that it serves
         path:str|Path=None, # Folder with the data; `None`: `ATTNFREE_DATA`, else a download
-        **options           # `skip_bad` and `tokenizer`
+        **options           # `skip_bad`, `tokenizer` and `valid_share`
     ):                      # Images or a TokenData
         "The examples, by the reader for the task's inputs, with the options that it takes."
         reader = getattr(self, task.inputs)
@@ -91,11 +92,12 @@ def register_data_set(
 
 for _data_set in (
     DataSet('digits', ('classification', 'pixels'), images=digits, sequences=digits_pixels,
-            needs='nothing: they come with scikit-learn'),
+            needs='nothing: they come with scikit-learn', dark_ground=True),
     DataSet('cifar10', ('classification', 'pixels'), images=cifar10, sequences=cifar10_pixels,
             needs='cifar-10-batches-py/, or a download'),
     DataSet('imagenet', ('classification',), images=imagenet,
-            needs='train/ and val/ with a folder of images per class, or a download of Imagenette'),
+            needs='a folder of images per class, in train/ and val/ or alone, or a download of '
+                  'Imagenette'),
     DataSet('text', ('mlm', 'lm'), texts=text, sequences=text_bytes,
             needs="any files; without a path the source text of Python's library"),
     DataSet('sst2', ('text_classification',), texts=sst2, needs='SST-2/'),
@@ -132,15 +134,20 @@ def data_set_for(
 @delegates(Images.dls, but=['task'])
 @checked
 def create_dls(
-    name:str,            # A name in DATASETS
-    task:str|Task=None,  # A task that the data set serves, or its name; `None`: the first
-    path:str|Path=None,  # Folder with the data; `None`: `ATTNFREE_DATA`, else a download
+    name:str,               # A name in DATASETS
+    task:str|Task=None,     # A task that the data set serves, or its name; `None`: the first
+    path:str|Path=None,     # Folder with the data; `None`: `ATTNFREE_DATA`, else a download
     *,
-    tokenizer=None,      # For texts: bytes, pieces or unigram (learned), a tokenizer or its json
-    skip_bad:bool=False, # Skip examples that cannot be read or used
-    **kwargs             # What `dls` of the data set takes: bs, size, seed, workers, augment
-)->DataLoaders:          # `dls.task` is the task, `dls.source` the data set
+    tokenizer=None,         # For texts: bytes, pieces, unigram; a tokenizer or its json
+    skip_bad:bool=False,    # Skip examples that cannot be read or used
+    valid_share:float=None, # Share held out where the data hold out none; `None`: a fifth
+    **kwargs                # What `dls` of the data set takes: bs, size, seed, workers, augment
+)->DataLoaders:             # `dls.task` is the task, `dls.source` the data set
     "DataLoaders of a data set for a task; texts are read as bytes if no tokenizer is named."
     data_set,task = data_set_for(name, task)
-    source = data_set.read(task, path, skip_bad=skip_bad, tokenizer=tokenizer)
+    source = data_set.read(task, path, skip_bad=skip_bad, tokenizer=tokenizer,
+                           valid_share=valid_share)
+    if valid_share is not None and getattr(source, 'valid_share', None) is None:
+        raise ValueError(f"valid_share={valid_share} is for data without held-out examples, and "
+                         f"data={name!r} holds out its own here: leave valid_share out")
     return source.dls(task, skip_bad=skip_bad, **kwargs)

@@ -7,7 +7,7 @@ __all__ = ['IMAGENETTE', 'CHECK_UP_TO', 'download', 'data_path', 'open_image', '
            'digits', 'read_cifar', 'shift_mat', 'cifar10', 'imagenet', 'data_config', 'image_tensor']
 
 # %% ../../nbs/data/00_images.ipynb #8a591050
-import copy,hashlib,io,lzma,math,os,pickle,shutil,tarfile
+import copy,hashlib,lzma,math,os,pickle,shutil,tarfile,unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import zip_longest
@@ -29,11 +29,11 @@ from fastai.torch_core import TensorImage,TensorImageBW,no_random
 from fastai.vision.augment import (AffineCoordTfm,FlipItem,PadMode,RandomResizedCrop,affine_mat,
                                    aug_transforms,flip_mat)
 from fastai.vision.core import PILImage,PILImageBW,cifar_stats,imagenet_stats
-from fastai.vision.utils import verify_image
 from fasttransform import Pipeline,Transform
 from torchvision.transforms.functional import normalize,to_tensor
 from ..arguments import checked,user_path
 from ..loader import RepeatableDL
+from ..pictures import read_picture
 from ..processes import rank_and_world
 from ..tasks import task_named
 
@@ -86,7 +86,7 @@ def data_path(
     if not folder: return None
     folder = user_path(folder, 'folder')
     hint = ("name the folder that holds cifar-10-batches-py/, imagenet/ or imagenette-subset/, or "
-            "train/ and val/ with images of your own")
+            "one with images of your own, in a folder for each class")
     if not folder.is_dir():
         raise FileNotFoundError(f"{name}={str(folder)!r} is not a folder; {hint}")
     if not any(folder.iterdir()):
@@ -110,22 +110,8 @@ def open_image(
     source:Path|str|bytes|np.ndarray|Image.Image, # A file, bytes, `(h, w)`, `(h, w, c)`, PIL's
     mode:str='RGB',                               # PIL's name of the colour mode, `RGB` or `L`
 )->PILImage:                                      # The image with its pixels in memory
-    "Read one image and set its colour mode."
-    try:
-        if isinstance(source, (str,Path)) and Path(source).exists() and not Path(source).is_file():
-            raise ValueError('it is not a regular file') # opening a pipe would block forever
-        if isinstance(source, bytes): source = io.BytesIO(source)
-        if isinstance(source, np.ndarray):
-            if source.dtype not in (np.uint8, bool):
-                raise ValueError(f"an array of {source.dtype} must be of uint8, from 0 to 255")
-            source = Image.fromarray(source)
-        image = source if isinstance(source, Image.Image) else Image.open(source)
-        kind = PILImageBW if mode == 'L' else PILImage
-        return kind(image.convert(mode))
-    except Exception as e:
-        is_file = isinstance(source, (str, Path))
-        name = repr(str(source)) if is_file else f'of type {type(source).__name__}'
-        raise OSError(f"image {name} cannot be read ({e}); replace or remove it") from e
+    "Read one image as people see it, for fastai: `read_picture` decides."
+    return (PILImageBW if mode == 'L' else PILImage)(read_picture(source, mode))
 
 @checked
 def open_grey(
@@ -193,7 +179,7 @@ def _stacked(pairs):
 @checked
 class Images:
     "Images with labels, for training and held out."
-    inputs = 'images'
+    inputs,valid_share = 'images',None # where a share was held out, that share
     def __init__(self,
         items:tuple,       # To train on and held out: lists of pairs of picture and label
         stats:tuple,       # Mean and standard deviation of each channel from 0 to 1, two lists
@@ -290,9 +276,10 @@ class Images:
 
     def about(self,
         dls:DataLoaders, # From `dls`
-    )->dict:             # What data_config says
+    )->dict:             # What data_config says, and `valid_share` where a share was held out
         "What a run must keep."
-        return data_config(dls)
+        kept = {} if self.valid_share is None else dict(valid_share=self.valid_share)
+        return data_config(dls) | kept
 
     def save(self,
         run:str|Path, # Folder of a run
@@ -427,8 +414,8 @@ def _remember(cache, folder, files):
 
 def _scan(folder):
     "The names of all images under `folder`, an array of bytes; remembered until a folder changes."
-    key = hashlib.md5(os.fsencode(folder.resolve())).hexdigest()
-    cache = fastai_path('data')/'attnfree'/f'scan-{key}.npz'
+    key = hashlib.md5(os.fsencode(folder)).hexdigest()
+    cache = fastai_path('data')/'attnfree'/f'tree-{key}.npz'
     if cache.exists():
         with np.load(cache, allow_pickle=False) as old:
             if _unchanged(old['folders'].tolist(), old['times'].tolist()): return old['files']
@@ -443,57 +430,166 @@ def _path(
     "The path of an item of a tree."
     return Path(os.fsdecode(item)) if isinstance(item, np.bytes_) else item
 
-def _folder_name(
-    file:Path, # A file
-):             # The name of its folder
-    "The class of an image in a tree."
-    return file.parent.name
+def _folder(file): return file.parent
+def _class_name(folder): return unicodedata.normalize('NFC', folder.name)
 
-def _is_readable(file): return verify_image(os.fsdecode(file))
+def _why_not(file):
+    "Why an image cannot be read, or nothing; a JPEG is decoded at an eighth of its size."
+    try: read_picture(os.fsdecode(file), small=True)
+    except OSError as error: return str(error.__cause__)
 
 def _only_good(files, skip_bad):
     "The images that can be read; raises `OSError` for the first bad one unless these are skipped."
-    with ThreadPoolExecutor() as pool:
-        good = np.array([*pool.map(_is_readable, files.tolist())])
+    with ThreadPoolExecutor() as pool: reasons = [*pool.map(_why_not, files.tolist())]
+    good = np.array([reason is None for reason in reasons])
     if good.all(): return files
-    bad = files[~good]
-    message = (f"image {os.fsdecode(bad[0])!r} cannot be read "
-               f"({len(bad)} of {len(files)} images there)")
+    bad,why = files[~good],next(filter(None, reasons))
+    message = (f"image {os.fsdecode(bad[0])!r} cannot be read ({why}; {len(bad)} of {len(files)} "
+               "images there)")
     if not skip_bad:
         raise OSError(f"{message}; replace or remove them, or skip them with skip_bad=True")
     print(f"{message}: left out")
     return files[good]
 
-def _classes(files):
-    "The names of the folders that hold these files."
-    folders = {os.path.basename(os.path.dirname(file)) for file in files.tolist()}
-    return [os.fsdecode(name) for name in sorted(folders)]
+# %% ../../nbs/data/00_images.ipynb #ff05aebf
+_TREES = ('imagenet', 'imagenette-subset', 'imagenette2-160') # names of trees among data sets
+_HALVES = {'train', 'training', 'val', 'valid', 'validation', 'dev', 'test', 'testing', 'eval'}
+
+def _folders(folder):
+    "The names of the folders in a folder, without hidden ones."
+    return sorted(part.name for part in folder.iterdir()
+                  if part.is_dir() and not part.name.startswith('.'))
+
+def _halves(path):
+    "The folders to train on and held out; `None` for the second: a share of the first."
+    folder = data_path(path)
+    if folder is None:
+        folder = download(URLs.IMAGENETTE_160, fastai_path('data')/'attnfree'/_TREES[-1],
+                          'e793b78cc4c9e9a4ccc0c1155377a412')
+    folder = Path(os.path.abspath(folder))
+    trees = [tree for tree in (folder, *(folder/name for name in _TREES)) if tree.is_dir()]
+    for tree in trees:
+        if (tree/'train').is_dir() and (tree/'val').is_dir(): return tree/'train',tree/'val'
+    tree = trees[-1]
+    inside = _folders(tree)
+    halves = {name.lower() for name in inside} <= _HALVES
+    if path and inside and not halves: return tree,None
+    if inside and halves:
+        raise FileNotFoundError(f"{str(tree)!r} holds {'/ and '.join(inside)}/ and not both train/ "
+                                "and val/: name them so, or name by path the one folder that holds "
+                                "the folders of the classes, and a fifth of it is held out")
+    if path:
+        raise FileNotFoundError(f"{str(tree)!r} holds no folders: put the images of each class "
+                                f"into a folder of its own, {tree.name}/cat/ and so on")
+    raise FileNotFoundError(f"ATTNFREE_DATA={str(folder)!r} holds no train/ and val/, and no "
+                            f"{'/ or '.join(_TREES)}/ with these inside: name a tree of your own "
+                            "by path")
+
+def _below(files, folder):
+    "The names of files below a folder, in bytes."
+    start = len(os.fsencode(folder)) + 1
+    return [file[start:] for file in files.tolist()]
+
+def _classes(files, folder):
+    "The first folders below a tree."
+    found = {name.partition(os.fsencode(os.sep))[0] for name in _below(files, folder)}
+    return sorted({_class_name(Path(os.fsdecode(name))) for name in found}, key=os.fsencode)
+
+def _depth(files, folder):
+    "How many folders lie between a tree and its images; raises `ValueError` for several depths."
+    if not len(files):
+        raise FileNotFoundError(f"{str(folder)!r} holds no images; it needs a folder of images per "
+                                "class")
+    names = _below(files, folder)
+    depths = np.array([name.count(os.fsencode(os.sep)) for name in names])
+    first = {depth: os.fsdecode(names[(depths == depth).argmax()]) for depth in np.unique(depths)}
+    if 0 in first:
+        raise ValueError(f"{str(folder)!r} holds images that lie in no folder of a class, "
+                         f"{first[0]!r} first of {(depths == 0).sum()}: move them into one, or "
+                         "elsewhere")
+    if len(first) > 1:
+        two = ' and '.join(map(repr, [*first.values()][:2]))
+        raise ValueError(f"images lie at different depths below {str(folder)!r}, {two}: a class is "
+                         "the first folder there, so move its images directly into it")
+    return int(depths[0])
+
+def _held_out(files, folder, share):
+    "Which images of a tree are held out: a share of each class, those with the lowest hashes."
+    names = [unicodedata.normalize('NFC', os.fsdecode(name)).replace(os.sep, '/')
+             for name in _below(files, folder)]
+    hashes = [hashlib.md5(os.fsencode(name)).digest() for name in names]
+    members,held = {},np.zeros(len(files), dtype=bool)
+    for i in np.argsort(hashes): members.setdefault(names[i].partition('/')[0], []).append(i)
+    for name,indices in members.items():
+        if len(indices) < 2:
+            raise ValueError(f"{str(folder/name)!r} holds one image, and a class needs two, one to "
+                             "train on and one held out: add some, or remove the folder")
+        count = min(max(1, round(share*len(indices))), len(indices) - 1)
+        held[indices[:count]] = True
+    return held
+
+# %% ../../nbs/data/00_images.ipynb #01708469
+def _inform(text):
+    "Print, in the first process only."
+    if rank_and_world()[0] == 0: print(text)
+
+def _divided(files, folder, share):
+    "The images of a tree to train on, and those held out."
+    held = _held_out(files, folder, share)
+    _inform(f"{str(folder)!r} has no val/: {held.sum():,} of its {len(files):,} images, "
+            f"{share:.3g} of each class, are held out (valid_share)")
+    return files[~held],files[held]
+
+def _check_folders(folder, classes):
+    "Raise `ValueError` for folders of a tree that hold no image."
+    found = {unicodedata.normalize('NFC', name) for name in _folders(folder)}
+    if empty := sorted(found - {*classes}):
+        raise ValueError(f"{str(folder)!r} holds folders without images, {', '.join(empty[:5])}: "
+                         "add the images of these classes, or remove the folders")
+
+def _check_other(files, folder, depth, classes):
+    "Raise `ValueError` for a `val/` that is built otherwise than its `train/`."
+    deep = _depth(files, folder)
+    if more := sorted({*_classes(files, folder)} - {*classes}):
+        raise ValueError(f"{str(folder)!r} holds classes that train/ lacks: {', '.join(more[:5])}; "
+                         "both need the same folders")
+    if deep != depth:
+        raise ValueError(f"the images of {str(folder)!r} lie {deep} folders deep, those of train/ "
+                         f"{depth}: a class is the first folder in both, so move its images "
+                         "directly into it")
 
 @checked
 def imagenet(
-    path:str|Path=None,  # Holds `train/` and `val/`, or `imagenet/`, or `imagenette-subset/`
+    path:str|Path=None,     # A tree, or holds `imagenet/` or `imagenette-subset/`
     *,
-    skip_bad:bool=False, # Skip images that cannot be read
-)->Images:               # Those of `val/` are held out; three channels, 224 x 224 pixels
+    skip_bad:bool=False,    # Skip images that cannot be read
+    valid_share:float=None, # Share of each class held out where there is no `val/`; `None`: 0.2
+)->Images:                  # Those of `val/` are held out; three channels, 224 x 224 pixels
     "Any tree of images with a folder per class: ImageNet, Imagenette, your own."
-    tree = _find(path, ['imagenet', 'imagenette-subset', 'imagenette2-160'], ['train', 'val'],
-                 URLs.IMAGENETTE_160, 'e793b78cc4c9e9a4ccc0c1155377a412')
-    train,valid = _scan(tree/'train'),_scan(tree/'val')
-    for split,files in ('train', train),('val', valid):
-        if not len(files):
-            raise FileNotFoundError(f"{str(tree/split)!r} holds no images; it needs a folder of "
-                                    "images per class")
-    classes = _classes(train)
-    if more := sorted({*_classes(valid)} - {*classes}):
-        raise ValueError(f"{str(tree/'val')!r} holds classes that train/ lacks: "
-                         f"{', '.join(more[:5])}; both need the same folders")
+    if valid_share is not None and not 0 < valid_share < 1:
+        raise ValueError(f"valid_share={valid_share} must be above 0 and below 1")
+    folder,other = _halves(path)
+    train = _scan(folder)
+    depth,classes = _depth(train, folder),_classes(train, folder)
+    _check_folders(folder, classes)
+    if other is None:
+        valid_share = valid_share or 0.2
+        train,valid = _divided(train, folder, valid_share)
+    else:
+        valid,valid_share = _scan(other),None
+        _check_other(valid, other, depth, classes)
+    if depth > 1:
+        _inform(f"the classes are the folders of {str(folder)!r}, {', '.join(classes[:5])}"
+                f"{' ...'*(len(classes) > 5)}; folders inside them are not")
     if len(train)+len(valid) <= CHECK_UP_TO:
         train,valid = _only_good(train, skip_bad),_only_good(valid, skip_bad)
     readable = IMAGENETTE if {*classes} <= {*IMAGENETTE} else {name: name for name in classes}
     def cut(size): return [RandomResizedCrop(size, split_idx=0), FlipItem(0.5)]
-    return Images((train, valid), imagenet_stats, [readable[name] for name in classes], size=224,
-                  crop_pct=0.875, cut=cut,
-                  parts=([_path, open_image], [_path, _folder_name, readable.get]))
+    label = [_path, *[_folder]*depth, _class_name, readable.get]
+    images = Images((train, valid), imagenet_stats, [readable[name] for name in classes], size=224,
+                    crop_pct=0.875, cut=cut, parts=([_path, open_image], label))
+    images.valid_share = valid_share
+    return images
 
 # %% ../../nbs/data/00_images.ipynb #d93c802c
 @checked

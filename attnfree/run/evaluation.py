@@ -36,7 +36,8 @@ def _of_run(config, data=None, path=None, *, run=None, size=None, bs=None, worke
     trained = training.get('bs', 64)//training.get('accumulate', 1)
     bs = min(64, trained) if bs is None else bs
     with error_context(f"task={task.name!r}: no example can be made of data={name!r}"):
-        some = data_set.read(task, path, skip_bad=skip_bad, tokenizer=tokenizer)
+        some = data_set.read(task, path, skip_bad=skip_bad, tokenizer=tokenizer,
+                             valid_share=config['data'].get('valid_share'))
         some,size = some.as_in(config['data'], name, size)
         dls = some.dls(task, bs=bs, size=size, workers=workers, augment=False, skip_bad=skip_bad)
     return dls,name,size

@@ -183,6 +183,7 @@ def _create_dls(settings, task, path, workers, skip_bad, tokenizer):
         dls = create_dls(name, task, path, bs=settings['bs']//settings['accumulate'],
                          size=settings['size'], seed=settings['seed'], workers=workers,
                          augment=settings['augment'], skip_bad=skip_bad, tokenizer=tokenizer,
+                         valid_share=settings['valid_share'],
                          **dict(pack=True) if settings['pack'] else {})
     dls.train.group = settings['accumulate']
     dls.train.limit,dls.valid.limit = settings['train_examples'],settings['valid_examples']

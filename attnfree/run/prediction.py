@@ -17,7 +17,7 @@ from ..arguments import checked,user_path
 from ..data.images import image_tensor,open_image
 from ..evaluation import _short,evaluating
 from ..imports import error_context
-from ..learner import load,results_folder
+from ..learner import load,on_trained_ground,results_folder
 from ..tasks import task_named
 
 # %% ../../nbs/run/03_prediction.ipynb #de99f1ce
@@ -137,20 +137,21 @@ def _load_for_images(run, best):
 
 def _predict(image, file, model, config, task, top):
     "Draw what one prediction is based on; returns text for a terminal."
-    x = image_tensor(image, config['data']).to(default_device())
+    seen,said = on_trained_ground(image, config)
+    x = image_tensor(seen, config['data']).to(default_device())
     with torch.no_grad(), error_context(f'task={task.name!r}: it has no prediction for {image!r}'):
         predictions = task.predictions(model(x)[0], config['data'])
         if not predictions: raise ValueError('predictions() returns nothing')
     found = score_influence(model, x, predictions[0].score)
     scores = {prediction.name: prediction.value for prediction in predictions}
-    fig = plot_prediction(image, found, scores, config, top=min(top, 20), unit=task.unit)
+    fig = plot_prediction(seen, found, scores, config, top=min(top, 20), unit=task.unit)
     file.parent.mkdir(parents=True, exist_ok=True)
     fig.savefig(file, dpi=150, bbox_inches='tight')
     width = max(len(prediction.name) for prediction in predictions[:top])
     form = '{:8.2%}'.format if task.unit == 'probability' else '{:8.4g}'.format
     lines = [f"    {prediction.name:{width}} {form(prediction.value)}"
              for prediction in predictions[:top]]
-    return '\n'.join([image, *lines, f"    drawn in {file}"])
+    return '\n'.join([image, *([f'    {said}'] if said else []), *lines, f"    drawn in {file}"])
 
 @checked
 def predict_images(

@@ -6,7 +6,7 @@
 __all__ = ['NO_RESULTS', 'draw_run', 'only_training', 'run_plan', 'train', 'run_and_report', 'report_loader', 'exit_messages']
 
 # %% ../../nbs/run/01_training.ipynb #51a14b27
-import json,os,shlex,signal,socket
+import json,math,os,shlex,signal,socket
 from contextlib import contextmanager,suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -196,6 +196,10 @@ def _begin(plan, net, out):
 # columns of `metrics.csv` that are not results: time, speed, learning rate
 NO_RESULTS = 'epoch', 'lr', 'seconds', 'processor_seconds', 'images/s', 'waiting'
 
+# networks that came with the package, by channels of the images; for photographs one of CIFAR-10
+_TRAINED = {1: '--start aft_conv_micro_patch2_8 --set size=8',
+            3: '--start aft_conv_nano_patch4_32 --set size=32'}
+
 def _shown(name, value):
     "A metric for a terminal."
     if name == 'accuracy': return f'{value:.2%}'
@@ -215,9 +219,21 @@ def _summary(plan, metrics):
     return (f"{'model':{first}}{'data':{second}}{'epochs':>7}{'valid loss':>12}{head}"
             f"\n{model:{first}}{data:{second}}{len(metrics):>7}{last.valid_loss:>12.4f}{row}")
 
+def _as_by_chance(plan, accuracy):
+    "What to say where the accuracy is one that guessing gives, within two standard deviations."
+    count,chance = plan.dls.valid.epoch_items,plan.task.chance(plan.dls)
+    if chance is None or accuracy > chance + 2*math.sqrt(chance*(1 - chance)/count): return
+    trained = _TRAINED.get(plan.data.get('in_chans')) if not plan.source.get('start') else None
+    helps = f'weights that are trained already ({trained}), or more epochs' if trained else (
+        'more epochs, or another lr')
+    return (f"The accuracy, {accuracy:.1%} of {count:,}, is at chance level: the same answer for "
+            f"all gets {chance:.1%}. What would help: {helps}")
+
 def _report(plan, metrics):
     "Print the results of a training."
     _say(f"\n{_summary(plan, metrics)}")
+    hint = _as_by_chance(plan, metrics.accuracy.iloc[-1]) if 'accuracy' in metrics else None
+    if hint: _say(hint)
     if bad := int(plan.dls.train.bad.sum() + plan.dls.valid.bad.sum()):
         _say(f"{bad} examples could not be read and were skipped")
     best = ('spatial_weights.png', 'kernels.png', 'attention.png', 'influence.png', 'curves.png')
