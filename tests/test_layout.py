@@ -28,7 +28,7 @@ TORCH_ALONE = {'attention', 'ff', 'sgu', 'weighted_mean', 'biased_mean', 'aft.va
                'aft.conv', 'aft.sparse', 'less_attention.layer'}
 PROMISED = {
     'aft': 'AFTSimple AFTFull AFTLocal AFTConv', 'attention': 'Attention', 'ff': 'FeedForwardMixer',
-    'sgu': 'GatedMLP SpatialGatingUnit', 'less_attention': 'LessAttention',
+    'sgu': 'GatedMLP SpatialGatingUnit', 'less_attention': 'LessAttention with_less_attention',
     'less_attention.plugin': 'with_less_attention',
     'mixer': 'check_mixer', 'block': 'MixerBlock', 'backbone': 'Backbone Readout Stack',
     'patch': 'PatchEmbed', 'vision': 'create_model', 'language': 'create_model',

@@ -16,7 +16,7 @@ from zipfile import BadZipFile,ZipFile
 import numpy as np
 from fastai.data.core import DataLoaders
 from ..arguments import checked
-from ..text.corpus import hold_out,read_blocks,text_files
+from ..text.corpus import hold_out,read_blocks,READER,text_files
 from .images import cifar10,data_path,digits,download,Images,_checksum
 from .texts import TokenData,_kept
 
@@ -145,7 +145,7 @@ _SHA256 = '547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc' # o
 def _keep_bytes(name, files, blocks):
     "A cached file of all blocks of bytes, written once for the same files, whole or not at all."
     about = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    target = _kept()/f'{name}-{hashlib.md5(json.dumps(about).encode()).hexdigest()}'
+    target = _kept()/f'{name}-{hashlib.md5(json.dumps([READER, *about]).encode()).hexdigest()}'
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f'.{name}-', dir=target.parent) as tmp:
@@ -245,7 +245,13 @@ def enwik8(
 # %% ../../nbs/data/02_sequences.ipynb #e30170d9
 def _joined(files):
     "One cached file with the contents of all files."
-    return _keep_bytes('bytes', files, (block for file in files for block in read_blocks(file)))
+    blocks = (block for file in files for block in read_blocks(file))
+    joined = _keep_bytes('bytes', files, blocks)
+    if not joined.stat().st_size:
+        named = ', '.join(str(file) for file in [*files][:3])
+        raise ValueError(f"{named}: no text in any of the {len(files)} files; name files with text "
+                         "in them")
+    return joined
 
 @checked
 def text_bytes(

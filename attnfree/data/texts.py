@@ -19,8 +19,10 @@ from fastai.data.external import fastai_path
 from fastai.torch_core import default_device
 from filelock import FileLock
 from ..arguments import checked
-from ..text.tokens import ByteTokenizer,load_tokenizer,train_pieces,train_unigram
-from ..text.corpus import hold_out,text_files,Texts,TextWindows,token_corpus
+from ..text.tokens import (ByteTokenizer,load_tokenizer,report_unknown,train_pieces,
+                                  train_unigram)
+from ..text.corpus import (hold_out,read_blocks,READER,text_files,Texts,TextWindows,
+                                  token_corpus)
 from ..text.objectives import (AnswerWindows,encode_sentences,read_sentences,read_squad,
                                       SENTENCES)
 from ..loader import RepeatableDL
@@ -170,16 +172,24 @@ UNIGRAM = 32_000 # Unigram pieces to learn, as many as gMLP's paper has
 
 def _kept(): return fastai_path('data')/'attnfree'
 
+def _learn(learn, texts, size, files):
+    "Pieces learned from the texts of some files, which an error about the texts names."
+    try: return learn(texts, size)
+    except ValueError as error:
+        if 'hold no word' not in str(error): raise
+        raise ValueError(f"{', '.join(str(file) for file in files[:3])}: {error}") from error
+
 def _learned(kind, texts, files):
     "Pieces learned from texts, once for the same files."
     learn,size = dict(pieces=(train_pieces, PIECES), unigram=(train_unigram, UNIGRAM))[kind]
+    files = [*files]
     about = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    key = hashlib.md5(json.dumps([size, about]).encode()).hexdigest()
+    key = hashlib.md5(json.dumps([READER, size, about]).encode()).hexdigest()
     kept = _kept()/f'{kind}-{key}.json'
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f'{kept}.lock'): # all processes of a run take the same pieces
-            if not kept.exists(): learn(texts, size).save(kept)
+            if not kept.exists(): _learn(learn, texts, size, files).save(kept)
     tokenizer = load_tokenizer(kept)
     if kind == 'unigram' and tokenizer.size < size:
         print(f"the training texts give {tokenizer.size:,} unigram pieces, fewer than {size:,}")
@@ -192,27 +202,36 @@ def _tokenizer(tokenizer, texts, files):
     return load_tokenizer(tokenizer) if isinstance(tokenizer, (str, Path)) else tokenizer
 
 # %% ../../nbs/data/01_texts.ipynb #73f5449b
-def _is_text(name, file):
-    "Whether a file can be read to its end as UTF-8."
+def _is_text(name, file, bytewise):
+    "Whether a file can be read to its end, as UTF-8 unless bytes are read."
     try:
-        for _ in Texts({name: file}): pass
+        for _ in read_blocks(file) if bytewise else Texts({name: file}): pass
     except ValueError: return False
     return True
 
-def _only_text(files):
-    "Without the files that are not UTF-8."
-    good = {name: file for name,file in files.items() if _is_text(name, file)}
+def _only_text(files, bytewise):
+    "Without the files that cannot be read as text."
+    good = {name: file for name,file in files.items() if _is_text(name, file, bytewise)}
     bad = [name for name in files if name not in good]
     if bad:
         print(f"{len(bad)} of {len(files)} files left out, the first of them {bad[0]!r}: not "
-              "UTF-8, or damaged")
+              "UTF-8, damaged, or no text")
+    if not good:
+        raise ValueError(f"none of the {len(files)} files can be read as text, among them "
+                         f"{str(files[bad[0]])!r}: name files of text")
     return good
+
+def _reported(*parts):
+    "Examples for training and held out; a line for each part with many unknown tokens."
+    for part,name in zip(parts, ('training', 'held-out')):
+        report_unknown(part.ids, f'the {name} text')
+    return parts
 
 class _Stretches:
     "Windows of a corpus with all that an example is made from."
     def __init__(self, corpus, n, vocab_size):
         self.corpus,self.windows = corpus,TextWindows(corpus, n-3)
-        self.n,self.vocab_size = n,vocab_size
+        self.ids,self.n,self.vocab_size = corpus.tokens,n,vocab_size
     def __len__(self): return len(self.windows)
     def __getitem__(self, i): return CorpusWindow(self.windows[i], self.n, self.vocab_size)
 
@@ -237,7 +256,7 @@ class TextFiles(TokenData):
         corpus = token_corpus(self.train, self.tokenizer, _kept())
         if self.held: parts = corpus,token_corpus(self.held, self.tokenizer, _kept())
         else: parts = corpus.part(0, 0.95),corpus.part(0.95, 1)
-        return tuple(_Stretches(part, n, self.vocab_size) for part in parts)
+        return _reported(*(_Stretches(part, n, self.vocab_size) for part in parts))
 
     def about(self,
         dls:DataLoaders, # From `dls`
@@ -250,13 +269,13 @@ class TextFiles(TokenData):
 def text(
     path:str|Path=None,  # A file or a folder; `None`: the source text of Python's standard library
     *,
-    skip_bad:bool=False, # Skip files that are not UTF-8; bytes take any file
+    skip_bad:bool=False, # Skip files that are not UTF-8, which bytes take, and archives
     tokenizer=None,      # 'bytes'; 'pieces' or 'unigram' to learn; one, or its file; `None`: bytes
 )->TextFiles:            # For training and validation; 128 tokens, unless asked otherwise
     "Any text; pieces are learned from the training texts."
     files = text_files(path)
     bytewise = tokenizer in (None, 'bytes') or isinstance(tokenizer, ByteTokenizer)
-    train,held = hold_out(_only_text(files) if skip_bad and not bytewise else files)
+    train,held = hold_out(_only_text(files, bytewise) if skip_bad else files)
     return TextFiles(train, held, _tokenizer(tokenizer, Texts(train), train.values()))
 
 # %% ../../nbs/data/01_texts.ipynb #c0f3ab23
@@ -300,8 +319,8 @@ class Sentences(TokenData):
         skip_bad:bool, # Cut words that are longer than an example
     )->tuple:          # For training and for validation
         "All rows, encoded."
-        return tuple(_Rows(*encode_sentences(rows, self.tokenizer, n, skip_bad), labels)
-                     for rows,labels in self.tables)
+        return _reported(*(_Rows(*encode_sentences(rows, self.tokenizer, n, skip_bad), labels)
+                           for rows,labels in self.tables))
 
 def _glue(task, folder, valid, path, skip_bad, tokenizer):
     "A table of GLUE."
@@ -364,7 +383,7 @@ class Questions(TokenData):
         skip_bad:bool, # Not used
     )->tuple:          # For training and for validation
         "Overlapping windows of the paragraphs."
-        return tuple(_Asked(AnswerWindows(part, self.tokenizer, n)) for part in self.parts)
+        return _reported(*(_Asked(AnswerWindows(part, self.tokenizer, n)) for part in self.parts))
 
 def _squad(version, path, skip_bad, tokenizer):
     "SQuAD, of one version."
