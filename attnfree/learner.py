@@ -26,7 +26,7 @@ from fastai.learner import Learner
 from fastcore.foundation import L
 from .arguments import checked,user_path
 from .callbacks.training import (EMA,Erase,MeanLoss,MixupCutMix,Precision,SmoothLoss,
-                                         StopOnNaN,write_atomically)
+                                         StopAfter,StopOnNaN,write_atomically)
 from .callbacks.penalties import Penalty
 from .checkpoint import load_tensors,save_tensors
 from .data.datasets import DATASETS
@@ -104,26 +104,26 @@ def attnfree_learner(
 def recipe_schedule(
     dls:DataLoaders, # The data, for the number of batches
     settings:dict,   # A full recipe
-)->tuple:            # Number of epochs, and the callback that sets the rates
-    "Epochs and learning rates of a recipe; raises `ValueError` if the warm-up is too long."
+)->tuple:            # Number of epochs, begun ones included; callbacks: rates, end at a step
+    "Length and learning rates of a recipe; raises `ValueError` if the warm-up is too long."
     batches,parts = len(dls.train),settings['accumulate']
     if batches == 0:
         examples = getattr(dls.train, 'epoch_items', dls.train.n)
         raise ValueError(f"{examples} training examples do not fill one batch: use a smaller bs "
                          f"than {settings['bs']}")
-    epochs = settings['epochs'] or math.ceil(settings['steps']*parts/batches)
-    warmup = (settings['warmup_epochs']/epochs
-              or settings['warmup_steps']*parts/(epochs*batches))
+    in_all = settings['epochs']*batches if settings['epochs'] else settings['steps']*parts
+    epochs = math.ceil(in_all/batches)
+    warmup = settings['warmup_epochs']/(in_all/batches) or settings['warmup_steps']*parts/in_all
     if warmup >= 1:
         raise ValueError(f"warmup_epochs={settings['warmup_epochs']}, "
-                         f"warmup_steps={settings['warmup_steps']}: the run has {epochs} epochs of "
-                         f"{batches//parts} steps, and the warm-up must be shorter")
+                         f"warmup_steps={settings['warmup_steps']}: the run has {in_all//parts} "
+                         f"steps, {batches//parts} in an epoch, and the warm-up must be shorter")
     schedule = warmup_schedule(settings['lr'], warmup, settings['schedule'], settings['lr_start'],
                                settings['lr_end'])
-    rate,steps = schedule.scheds['lr'],epochs*batches//parts
-    def step_rate(pct): return rate(math.floor(pct*steps + 1e-6)/steps) # one for a step's parts
+    rate,steps,whole = schedule.scheds['lr'],in_all//parts,epochs*batches//parts
+    def step_rate(pct): return rate(math.floor(pct*whole + 1e-6)/steps) # one for a step's parts
     schedule.scheds['lr'] = step_rate
-    return epochs,schedule
+    return epochs,[schedule] if settings['epochs'] else [schedule, StopAfter(in_all)]
 
 @checked
 def fit_recipe(
@@ -131,12 +131,12 @@ def fit_recipe(
     recipe:str|dict, # The same recipe
     cbs=None,        # Callbacks for this fit
 )->Learner:          # The same Learner
-    "Train for the epochs and by the schedule of a recipe."
+    "Train for the epochs or steps and by the schedule of a recipe."
     settings = full_settings(recipe)
     if not settings['epochs'] and not settings['steps']:
         raise ValueError("recipe names neither epochs nor steps: give one of them")
-    epochs,schedule = recipe_schedule(learn.dls, settings)
-    learn.fit(epochs, settings['lr'], cbs=L(schedule) + L(cbs))
+    epochs,callbacks = recipe_schedule(learn.dls, settings)
+    learn.fit(epochs, settings['lr'], cbs=L(callbacks) + L(cbs))
     return learn
 
 # %% ../nbs/learning/03_learner.ipynb #bb3215c4
@@ -163,7 +163,7 @@ def learner_case(
 
     learn = attnfree_learner(dls, network()).remove_cb(ProgressCallback)
     with learn.no_logging(): learn.fit(1)
-    learn.add_cbs([recipe_schedule(dls, full_settings(dict(epochs=100)))[1]])
+    learn.add_cbs(recipe_schedule(dls, full_settings(dict(epochs=100)))[1])
     learn('before_fit'); learn('before_epoch')
     functions = {'bare loop, fused AdamW': bare_loop(True),
                  'bare loop, plain AdamW': bare_loop(False), 'Learner': learn._do_epoch_train}

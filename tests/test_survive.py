@@ -115,6 +115,23 @@ def test_a_signal_during_validation(tmp_path, undisturbed):
     assert result(folder) == undisturbed[0]
 
 
+@pytest.mark.parametrize('when', ['training', 'validation'])
+def test_resume_in_the_last_epoch_of_a_run_in_steps(tmp_path, when):
+    "That epoch is a short one: 50 steps are two of 22 and 6; stopped after 48, or after all."
+    fields = [field for field in RECIPE if not field.startswith('epochs')] + ['steps=50']
+    def stop(self):
+        now = self.train_iter == 47 if when == 'training' else self.train_iter == 50
+        if now and self.training == (when == 'training'): os.kill(os.getpid(), signal.SIGTERM)
+    def prepare(): Checkpoint.before_batch = stop
+    whole, folder = tmp_path/'whole', tmp_path/'run'
+    assert end(start(whole, set=fields, every=1)) == 0, log(whole)
+    assert [row[0] for row in result_rows(whole)] == ['0', '1', '2']
+    assert end(start(folder, set=fields, prepare=prepare)) == 128 + signal.SIGTERM, log(folder)
+    assert len(result_rows(folder)) == 2
+    finish(folder)
+    assert result(folder) == result(whole)
+
+
 def test_a_signal_to_the_whole_group(tmp_path, undisturbed):
     "What torchrun and batch systems do: the loader's workers must not be taken along."
     folder = tmp_path/'run'

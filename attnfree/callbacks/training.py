@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LOOK_EVERY', 'AutoPolicy', 'SmoothCrossEntropy', 'MixupCutMix', 'Erase', 'EMA', 'trained_model', 'evaluated_model',
-           'Precision', 'StopOnNaN', 'SmoothLoss', 'MeanLoss', 'TopK', 'write_atomically', 'RunLog', 'duration',
-           'ConsoleLog']
+           'Precision', 'StopOnNaN', 'SmoothLoss', 'MeanLoss', 'TopK', 'write_atomically', 'StopAfter', 'RunLog',
+           'duration', 'ConsoleLog']
 
 # %% ../../nbs/callbacks/00_training.ipynb #776dfd8f
 import csv,errno,io,math,os,sys,warnings
@@ -16,7 +16,7 @@ from time import perf_counter,process_time
 import torch
 import torch.nn.functional as F
 from torch import Tensor,nn
-from fastai.callback.core import Callback,CancelFitException
+from fastai.callback.core import Callback,CancelFitException,CancelTrainException
 from fastai.callback.fp16 import AMPMode,MixedPrecision
 from fastai.callback.progress import ProgressCallback
 from fastai.learner import AvgLoss,AvgSmoothLoss,Learner,Metric
@@ -337,6 +337,30 @@ def write_atomically(
                    f"{'. Make room and start again' if full else ''}")
         raise OSError(e.errno, message) from e
 
+# %% ../../nbs/callbacks/00_training.ipynb #32b33522
+@checked
+class StopAfter(Callback):
+    "End the training part of an epoch at a batch of the run; evaluation and saving follow."
+    order,run_valid = 110,False # after all that looks at a batch, and what restores its number
+    def __init__(self,
+        batches:int, # From the beginning of the run
+    ):
+        self.batches = batches
+
+    def before_train(self):
+        "Show how many batches are left; end here if there are none, after an interruption."
+        if bar := getattr(getattr(self.learn, 'progress', None), 'pbar', None):
+            bar.total = min(bar.total, self.batches - self.train_iter)
+        self.after_batch()
+
+    def after_batch(self):
+        "End after the last batch."
+        if self.train_iter >= self.batches: raise CancelTrainException()
+
+    def after_cancel_train(self):
+        "Record the training loss, as of that batch."
+        self.recorder.cancel_train,self.recorder.smooth_loss.shown = False,None
+
 # %% ../../nbs/callbacks/00_training.ipynb #e3c6935b
 class _BatchStart(Callback):
     "Record when a batch has arrived."
@@ -475,7 +499,8 @@ class ConsoleLog(Callback):
         sums = self.learn.run_log.of_epoch
         if sums['seconds'] < self.after or self.train_iter < 2: return
         self.told,steps = True,self.iter + 1
-        left = (self.n_epoch - self.epoch)*self.n_iter - steps
+        end = getattr(self.learn, 'stop_after', None)
+        left = (end.batches if end else self.n_epoch*self.n_iter) - self.train_iter
         if left*sums['seconds']/steps < self.least: return
         print(_estimate(left, sums['seconds'], sums['waited'], steps), flush=True)
 

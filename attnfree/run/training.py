@@ -182,7 +182,7 @@ def _begin(plan, net, out):
     if run is None: run = Path(_shared(str(new_run(out)) if rank_and_world()[0] == 0 else None))
     part = f" ({train.epoch_items:,} in an epoch)" if train.epoch_items < train.n else ''
     held_out = f" ({valid.epoch_items:,} evaluated)" if valid.epoch_items < valid.n else ''
-    epochs = settings['epochs'] or f"{settings['steps']} steps in all"
+    unit = 'epochs' if settings['epochs'] else 'steps'
     useless = [*plan.refused] + ['pictures of its mixers']*(not hasattr(net, 'body'))
     if useless: _say(f"{settings['model']} goes without {', '.join(useless)}")
     if start := plan.source.get('start'):
@@ -190,7 +190,7 @@ def _begin(plan, net, out):
         _say(f"{settings['model']} starts from the weights of {start}"
              f"{head.get(plan.task.inputs, '')}")
     _say(f"{settings['model']} on {settings['data']}: {train.n:,} {plan.task.inputs} to train on"
-         f"{part}, {valid.n:,} held out{held_out}, {epochs} epochs; the run is in {run}")
+         f"{part}, {valid.n:,} held out{held_out}, {settings[unit]:,} {unit}; the run is in {run}")
     return replace(plan, run=run)
 
 # columns of `metrics.csv` that are not results: time, speed, learning rate

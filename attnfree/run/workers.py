@@ -175,9 +175,11 @@ def _progress(run, settings):
     "The share of a run that is done, and the processor seconds that all of it takes."
     file = run/'metrics.csv'
     if not file.exists(): return 0,None
-    epochs = pd.read_csv(file)
-    if settings['epochs']: share = min(1, len(epochs)/settings['epochs'])
-    else: share = 0 # a run counted in steps: its epochs are not known here
+    epochs,length,steps = pd.read_csv(file),settings['epochs'],run/'steps.csv'
+    if not length and steps.exists(): # counted in steps: the last row says how many an epoch has
+        last = pd.read_csv(steps).iloc[-1]
+        length = settings['steps']*settings['accumulate']*last.epoch/last.step
+    share = min(1, len(epochs)/length) if length else 0 # too few steps for a row
     return share,epochs.processor_seconds.sum()/share if share else None
 
 def _is_running(out, name):
