@@ -27,7 +27,9 @@ def script(name='start'):
 
 def groups_of(*files):
     "The groups of files by name."
-    return {name: group for file in files for name, group in tomllib.loads(file.read_text()).items()}
+    found = {}
+    for file in files: found |= tomllib.loads(file.read_text())
+    return found
 
 
 def versions(*files):
