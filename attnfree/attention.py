@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import nn,Tensor
 from .arguments import checked
 from .mixer import check_tokens,count_heads,count_tokens,toeplitz_matrix
+from .mixer import zeros_for
 from .packing import texts_of
 from .sequences import append_tokens,check_room,check_step,count_seen,piece_positions
 from .sequences import read_piece,step_as_piece
@@ -55,17 +56,17 @@ class _Cached(nn.Module):
         if relative and (prefix or len(grid) == 2):
             raise ValueError("relative biases are for sequences without tokens in front, not for "
                              f"grid={tuple(grid)} with prefix={prefix}")
-        self.grid,self.prefix,self.causal = tuple(grid),prefix,causal
+        self.dim,self.grid,self.prefix,self.causal = dim,tuple(grid),prefix,causal
         self.heads,self.drop,self.relative = count_heads(dim, heads),drop,relative
         self.qkv,self.out = nn.Linear(dim, parts*dim),nn.Linear(dim, dim)
         self.biases = nn.Parameter(torch.zeros(self.heads, 2*n-1)) if relative else None
 
     def _empty(self, batch):
         "An empty cache, `(b, heads, 0, c)`; raises `ValueError` unless the layer is causal."
-        name,dim = type(self).__name__,self.out.in_features
+        name = type(self).__name__
         if not self.causal:
             raise ValueError(f"causal=False: only a causal {name} can take one token after another")
-        return self.out.weight.new_zeros(batch, self.heads, 0, dim//self.heads)
+        return zeros_for(self.out, batch, self.heads, 0, self.dim//self.heads)
 
     def _row(self, n):
         "The biases with which token `n` reads itself and those before it, `(1, heads, 1, n+1)`."
@@ -320,7 +321,7 @@ class FeatureAttention(nn.Module):
         grid:tuple[int,...], # Token grid of the new layer
     )->'FeatureAttention':   # A copy with the same weights
         "A copy for a grid of as many tokens, the layer's width; else raises `ValueError`."
-        n = self.attend.out.in_features
+        n = self.attend.dim
         if count_tokens(grid, self.prefix) != n:
             raise ValueError(f"FeatureAttention was trained on {n} tokens, its width: it cannot be "
                              f"resized to grid={tuple(grid)}")

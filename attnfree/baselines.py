@@ -152,7 +152,8 @@ class PerformerAttention(_Baseline):
 
     def redraw(self)->None:
         "Draw new random features, in place."
-        self.layer.fast_attention.redraw_projection_matrix(self.layer.to_q.weight.device)
+        features = self.layer.fast_attention
+        features.redraw_projection_matrix(features.projection_matrix.device)
 
 # %% ../nbs/models/03_baselines.ipynb #d11e8285
 @checked

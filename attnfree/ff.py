@@ -6,6 +6,7 @@
 __all__ = ['feed_forward_mix', 'FeedForwardMixer']
 
 # %% ../nbs/mixers/01_ff.ipynb #558cab2f
+from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 
@@ -13,25 +14,20 @@ import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from .arguments import checked
-from .mixer import count_tokens,resample_tokens
+from .mixer import check_plain,count_tokens,resample_tokens
 from .packing import texts_of
 
 # %% ../nbs/mixers/01_ff.ipynb #305a86c8
 @checked
 def feed_forward_mix(
     x:Tensor,     # Tokens, `(b, n, d)`
-    w1:Tensor,    # Weights from tokens to hidden units, `(m, n)`
-    b1:Tensor,    # Bias of the hidden units, `(m,)`
-    w2:Tensor,    # Weights from hidden units to tokens, `(n, m)`
-    b2:Tensor,    # Bias of the tokens, `(n,)`
+    fc1:Callable, # From tokens to hidden units, `(..., n)` to `(..., m)`, such as `nn.Linear(n, m)`
+    fc2:Callable, # From hidden units to tokens, `(..., m)` to `(..., n)`
     drop:float=0, # Dropout after each of the two layers; 0 outside training
 )->Tensor:        # Mixed tokens, `(b, n, d)`
-    "A two-layer network over the tokens of each channel: `w2 @ gelu(w1 @ x + b1) + b2`."
-    b,n,d = x.shape
-    columns = x.transpose(0, 1).reshape(n, b*d)
-    hidden = F.dropout(F.gelu(torch.addmm(b1[:,None], w1, columns)), drop)
-    mixed = F.dropout(torch.addmm(b2[:,None], w2, hidden), drop)
-    return mixed.view(n, b, d).transpose(0, 1)
+    "A two-layer network over the tokens of each channel: `fc2(gelu(fc1(x)))`."
+    hidden = F.dropout(F.gelu(fc1(x.mT)), drop)
+    return F.dropout(fc2(hidden), drop).mT
 
 # %% ../nbs/mixers/01_ff.ipynb #728d44a2
 @checked
@@ -67,14 +63,15 @@ class FeedForwardMixer(nn.Module):
         x = texts.unpack(x)
         if key_padding_mask is not None: x = x.masked_fill(key_padding_mask[...,None], 0)
         n = x.shape[1]
-        w1,b1 = self.fc1.weight[:,:n],self.fc1.bias
-        w2,b2 = self.fc2.weight[:n],self.fc2.bias[:n]
-        return texts.pack(feed_forward_mix(x, w1, b1, w2, b2, self.drop if self.training else 0.))
+        if len(self.grid) == 1: x = F.pad(x, (0, 0, 0, self.prefix + self.grid[0] - n))
+        y = feed_forward_mix(x, self.fc1, self.fc2, self.drop if self.training else 0.)
+        return texts.pack(y[:,:n])
 
     def resized(self,
         grid:tuple[int,...],  # Token grid of the new mixer
     )->'FeedForwardMixer':    # A new mixer with the learned weights on that grid
         "The same hidden units for another grid; their filters are interpolated, the sums kept."
+        check_plain(fc1=self.fc1, fc2=self.fc2)
         new = deepcopy(self)
         resample = partial(resample_tokens, old_grid=self.grid, new_grid=grid, prefix=self.prefix)
         new.grid = tuple(grid)

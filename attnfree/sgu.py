@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from .arguments import checked
-from .mixer import count_tokens,resample_tokens,toeplitz_matrix
+from .mixer import count_tokens,resample_tokens,toeplitz_matrix,zeros_for
 from .packing import texts_of
 from .sequences import append_tokens,count_seen,piece_positions,read_piece,step_as_piece
 
@@ -238,6 +238,7 @@ class TinyAttention(nn.Module):
         count_tokens(grid, prefix, causal)
         dim_out = dim if dim_out is None else dim_out
         self.grid,self.prefix,self.causal = tuple(grid),prefix,causal
+        self.size = size
         self.qkv,self.out = nn.Linear(dim, 3*size),nn.Linear(size, dim_out)
 
     def forward(self,
@@ -278,7 +279,7 @@ class TinyAttention(nn.Module):
     )->TinyAttentionState:
         "The state before the first token."
         _require_causal(self)
-        nothing = self.out.weight.new_zeros(batch, 0, self.out.in_features)
+        nothing = zeros_for(self.out, batch, 0, self.size)
         return TinyAttentionState(0, nothing, nothing.clone())
 
     def step(self,

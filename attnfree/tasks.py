@@ -558,7 +558,7 @@ class TextTask(TokenTask):
         dls:DataLoaders, # The data
     )->None:
         "Raise `ValueError` if the network has another vocabulary than the tokenizer."
-        check_vocab(dls.tokenizer, model.stem.words.num_embeddings)
+        check_vocab(dls.tokenizer, model.stem.vocab_size)
 
     def begin_from(self,
         model:nn.Module, # A new network

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn,Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from ..arguments import checked
-from ..mixer import count_tokens,readable,resample_tokens
+from ..mixer import count_tokens,readable,resample_tokens,zeros_for
 from ..packing import texts_of
 from ..sequences import append_tokens,check_step,count_seen,hold,last_tokens
 from ..sequences import without_waiting
@@ -90,8 +90,8 @@ class _AFT(nn.Module):
         if not self.causal:
             raise ValueError(f"causal=False: only a causal {type(self).__name__} can take one "
                              "token after another")
-        dtype = torch.promote_types(self.out.weight.dtype, torch.float32)
-        return torch.zeros(*shape, self.channels[2], dtype=dtype, device=self.out.weight.device)
+        zeros = zeros_for(self.out, *shape, self.channels[2])
+        return zeros.to(torch.promote_types(zeros.dtype, torch.float32))
 
 # %% ../../nbs/mixers/aft/00_variants.ipynb #5c6c52a2
 class WeightedSums(NamedTuple):
@@ -217,11 +217,14 @@ class _Biased(_AFT):
         "The way to sum: by the biases if reading them is free, otherwise as remembered."
         return choose_sums(rows) if rows.device.type == 'cpu' and readable(rows) else self.sums
 
+    def _own(self):
+        "The parameters that the biases are made of."
+        return [getattr(self, name) for name in self.no_weight_decay()]
+
     def _has_biases(self):
         "Whether the biases can be read; where networks are sharded they may be elsewhere."
-        parameters = [getattr(self, name) for name in self.no_weight_decay()]
         return all(readable(p) and p.untyped_storage().nbytes() >= p.numel()*p.element_size()
-                   for p in parameters)
+                   for p in self._own())
 
     def update_sums(self)->None:
         "Choose the way to sum by the biases, unless they cannot be read."
@@ -281,7 +284,7 @@ def _look_after_step(optimizer, *_):
     changed = {id(p) for group in optimizer.param_groups for p in group['params']}
     for mixer in [*_BIASED]:
         if changed.isdisjoint(map(id, mixer.parameters())): continue
-        if mixer.out.weight.is_cuda: mixer._update_without_waiting()
+        if mixer._own()[0].is_cuda: mixer._update_without_waiting()
         else: mixer.update_sums()
 
 register_optimizer_step_post_hook(_look_after_step);
@@ -626,7 +629,7 @@ class AFTLocal(_Windowed, AFTFull):
         n:int=None, # The first n tokens; `None`: all
     )->Tensor:      # `(n, n)`, prefix first; row t: those of query token t
         "The position biases as a matrix, minus infinity outside the window if `connect` is off."
-        axes,device = [torch.arange(size) for size in self.grid],self.out.weight.device
+        axes,device = [torch.arange(size) for size in self.grid],self._own()[0].device
         positions = torch.cartesian_prod(*axes).view(-1, len(axes)).to(device)
         offset = positions - positions[:,None]               # (n, n, axes): from query to key
         reach = torch.tensor(self.reach, device=device)

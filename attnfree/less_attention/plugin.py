@@ -22,6 +22,7 @@ from timm.models.vision_transformer import Attention as TimmAttention,VisionTran
 from ..arguments import checked
 from ..backbone import Backbone,Stack
 from ..attention import Attention
+from ..mixer import is_plain
 from .layer import LessAttention,ScoredAttention,scored_layers
 
 # %% ../../nbs/mixers/less_attention/02_plugin.ipynb #531d5796
@@ -177,6 +178,11 @@ def _obstacle(attn):
     "Why `attn` cannot be converted; empty if it can."
     if type(attn) not in (Attention, TimmAttention, ReducedAttention, WindowAttention):
         return f"{type(attn).__name__} is not an attention that can be converted"
+    for name in ('qkv', 'q', 'kv'):
+        layer = getattr(attn, name, None)
+        if layer is None or is_plain(layer): continue
+        return (f'{name} is {type(layer).__name__} and more than its weights (an adapter, int8, '
+                'pruning): convert first, then change the layers')
     if isinstance(attn, Attention):
         if attn.causal: return 'causal=True: less attention mixes scores over all tokens'
         return 'relative=True: ScoredAttention has no relative biases' if attn.relative else ''

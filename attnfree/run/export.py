@@ -38,12 +38,12 @@ def fixed_state(
     batch:int=1,    # Batch size
 )->tuple:           # As `model.start`, with caches of full length and counts as tensors, `(b,)`
     "The state before the first token, of a size that no step changes."
-    device = model.stem.words.weight.device
+    state = model.start(batch)
     def whole(part):
-        if isinstance(part, int): return torch.full((batch,), part, device=device)
+        if isinstance(part, int): return torch.full((batch,), part, device=state.seen.device)
         return part.new_zeros([size or model.stem.grid[0] for size in part.shape])  \
             if part.numel() == 0 else part
-    return _filled(model.start(batch), whole)
+    return _filled(state, whole)
 
 @checked
 class StepGraph(nn.Module):
@@ -192,9 +192,9 @@ def _example(model, inputs, batch):
         raise ValueError(f"model: {type(model).__name__} has no stem of this package: pass a batch "
                          "that it reads as inputs")
     shape = batch,*stem.grid
-    ids = dict(ids=torch.randint(stem.words.num_embeddings, shape, generator=chance))
+    ids = dict(ids=torch.randint(stem.vocab_size, shape, generator=chance))
     if stem.segments is None: return ids
-    segments = torch.randint(stem.segments.num_embeddings, shape, generator=chance)
+    segments = torch.randint(stem.kinds, shape, generator=chance)
     return ids | dict(segments=segments)
 
 @checked
@@ -313,7 +313,7 @@ def export_step(
     weights = zlib.crc32(b''.join(w.detach().numpy().tobytes() for w in model.parameters()))
     said = dict(form='step' if piece is None else 'piece', state=json.dumps([*parts]),
                 first=json.dumps(first), tokens=longest, batch=batch, weights=f'{weights:08x}',
-                vocabulary=model.stem.words.num_embeddings)
+                vocabulary=model.stem.vocab_size)
     if piece is not None: said['piece'] = piece
     times = min(steps, longest) if piece is None else min(2, longest//piece)
     def pairs(file):
@@ -322,7 +322,7 @@ def export_step(
         state = {name: part.numpy() for name,part in parts.items()}
         for i in range(times):
             ids = (torch.arange(i*batch*(piece or 1), (i + 1)*batch*(piece or 1))*7).view(shape)
-            ids = ids % model.stem.words.num_embeddings
+            ids = ids % model.stem.vocab_size
             with torch.no_grad(): expected,*values = graph(ids, *values)
             given = {name: part for name,part in state.items() if name in known}
             found,*new = session.run(None, dict(ids=ids.numpy()) | given)

@@ -71,7 +71,8 @@ def generate(
 @torch.no_grad()
 def _values(model, start, tokens, seed, **choice):
     "The generator behind generate."
-    positions,device = model.stem.grid[0],model.stem.words.weight.device
+    positions,state = model.stem.grid[0],model.start(len(start))
+    device = state.seen.device
     half = max(1, positions//2)
     def read(ids, state):
         if ids.shape[1] == 1: return model.step(ids[:,0], state)
@@ -81,7 +82,7 @@ def _values(model, start, tokens, seed, **choice):
     generator = None if seed is None else torch.Generator(device).manual_seed(seed)
     known = start.to(device)
     if known.shape[1] > positions: known = known[:,-half:]
-    unread,state = known,model.start(len(start))
+    unread = known
     for _ in range(tokens):
         if int(state.seen[0]) + unread.shape[1] > positions: # the window slides
             unread,state = known[:,-half:],model.start(len(start))
@@ -153,7 +154,7 @@ def print_continuation(
     "Print a text and how the model continues it, byte by byte; options as in `generate`."
     start = prompt.encode()
     if not start: raise ValueError("prompt='' is empty: give at least one character")
-    vocab_size = model.stem.words.num_embeddings
+    vocab_size = model.stem.vocab_size
     if max(start) >= vocab_size:
         raise ValueError(f"prompt={prompt!r} holds the byte {max(start)}, but the model knows 0 to "
                          f"{vocab_size-1}")
@@ -186,7 +187,7 @@ def complete_run(
     held_out = data_set.read(task, path or source.get('path')).parts[1]
     chosen = torch.from_numpy(held_out[:images].astype('int64'))
     made = complete_images(model, chosen, keep, **kwargs)
-    figure = plot_completions(chosen, [made], keep, model.stem.words.num_embeddings)
+    figure = plot_completions(chosen, [made], keep, model.stem.vocab_size)
     file = results_folder(run)/'completed.png'
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=150)

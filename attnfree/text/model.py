@@ -17,7 +17,7 @@ from timm.layers import register_notrace_module,trunc_normal_
 from torch import nn,Tensor
 from ..arguments import checked
 from ..backbone import Backbone,Readout,init_linear
-from ..mixer import count_tokens,readable
+from ..mixer import check_plain,count_tokens,is_plain,readable,zeros_for
 from ..packing import Texts
 from ..sequences import check_state,count_seen,from_front,hold,piece_positions,prefill
 from ..sequences import check_waits,step_or_wait,to_front
@@ -58,6 +58,7 @@ class TokenEmbedding(nn.Module):
         super().__init__()
         count_tokens((n,))
         self.dim,self.grid,self.prefix = dim,(n,),0
+        self.vocab_size,self.kinds = vocab_size,segments
         self.words = nn.Embedding(vocab_size, dim)
         self.segments = nn.Embedding(segments, dim) if segments else None
         self.positions = nn.Embedding(n, dim) if positions else None
@@ -81,10 +82,10 @@ class TokenEmbedding(nn.Module):
         if segments is not None and self.segments is None:
             raise ValueError("segments were given to a model without them: "
                              "build it with segments=2")
-        x = self.words(_in_range('ids', ids, self.words.num_embeddings))
+        x = self.words(_in_range('ids', ids, self.vocab_size))
         if segments is not None:
-            x = x + self.segments(_in_range('segments', segments, self.segments.num_embeddings))
-        elif self.segments is not None: x = x + self.segments.weight[0]
+            x = x + self.segments(_in_range('segments', segments, self.kinds))
+        elif self.segments is not None: x = x + self.segments(ids.new_zeros(1, 1))
         if self.positions is not None:
             if at is None: at = torch.arange(n, device=ids.device)
             x = x + self.positions(at)
@@ -95,12 +96,14 @@ class TokenEmbedding(nn.Module):
     )->'TokenEmbedding':     # A new module with the same weights
         "The same embedding for another length: positions are cut, or repeated from the first."
         grid = (grid,) if isinstance(grid, int) else tuple(grid)
+        if self.positions is not None: check_plain(positions=self.positions)
         new,n = deepcopy(self),count_tokens(grid)
         new.grid = grid
         if self.positions is not None:
-            rows = self.positions.weight.detach()[torch.arange(n) % self.grid[0]]
-            frozen = not self.positions.weight.requires_grad
-            new.positions = nn.Embedding.from_pretrained(rows, freeze=frozen)
+            table = new.positions.weight
+            rows = table.detach()[torch.arange(n) % self.grid[0]]
+            new.positions.weight = nn.Parameter(rows, table.requires_grad)
+            new.positions.num_embeddings = n
         return new
 
 # %% ../../nbs/text/03_model.ipynb #f0a907de
@@ -176,9 +179,9 @@ class VocabularyReadout(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 
     def forward(self,
-        x:Tensor,     # Tokens, `(b, n, d)`
-        words:Tensor, # The vectors of the stem, `(vocab_size, d)`
-    )->Tensor:        # Scores, `(b, n, vocab_size)`
+        x:Tensor,          # Tokens, `(b, n, d)`
+        words:Tensor=None, # The vectors of the stem, `(vocab_size, d)`, if tied
+    )->Tensor:             # Scores, `(b, n, vocab_size)`
         "Compare every token with every entry of the vocabulary."
         return F.linear(x, words if self.weight is None else self.weight, self.bias)
 
@@ -192,7 +195,7 @@ class LanguageModel(TextModel):
         tied:bool=True,          # The stem's vectors are also the output layer
         mask_padding:bool=False, # Keep tokens from reading id 0, the padding
     ):
-        readout = VocabularyReadout(stem.dim, stem.words.num_embeddings, tied)
+        readout = VocabularyReadout(stem.dim, stem.vocab_size, tied)
         super().__init__(stem, body, readout, mask_padding=mask_padding)
 
     def forward_head(self,
@@ -201,7 +204,18 @@ class LanguageModel(TextModel):
         cu_seqlens:Tensor=None, # Not needed: tokens are scored, not texts
     )->Tensor:                  # Scores, `(b, n, vocab_size)`, or the tokens
         "From tokens to scores over the vocabulary."
-        return x if pre_logits else self.readout(x, self.stem.words.weight)
+        if pre_logits: return x
+        if self.readout.weight is not None: return self.readout(x)
+        return self.readout(x, self._vectors(x.device))
+
+    def _vectors(self, device):
+        "The stem's table; looked up, at the cost of a copy, where that may change its rows."
+        words = self.stem.words
+        hooks = (words._forward_pre_hooks, words._forward_hooks, words._backward_pre_hooks,
+                 words._backward_hooks)
+        changed = not is_plain(words) or 'forward' in vars(words) or any(hooks)
+        if changed: return words(torch.arange(self.stem.vocab_size, device=device))
+        return words.weight
 
     def scores_at(self,
         x:Tensor,       # Tokens, `(b, n, d)`, as forward_features returns them
@@ -259,7 +273,7 @@ class CausalLM(LanguageModel):
         batch:int, # Batch size
     )->TextState:  # Of no tokens
         "The state before the first token."
-        seen = torch.zeros(batch, dtype=torch.long, device=self.stem.words.weight.device)
+        seen = zeros_for(self.stem.words, batch).long()
         return TextState(seen, self.body.start(batch))
 
     def step(self,
