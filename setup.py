@@ -23,8 +23,10 @@ setup(
     package_data={'attnfree': ['weights/*/*', 'live/*']},
     python_requires='>=' + settings['min_python'],
     install_requires=settings['requirements'].split(),
-    extras_require={'dev': (settings['dev_requirements'] + ' ' + settings['baselines_requirements']).split(),
-                    'baselines': settings['baselines_requirements'].split()},
+    extras_require={'dev': ' '.join(settings[f'{name}_requirements']
+                                    for name in ('dev', 'baselines', 'onnx')).split(),
+                    'baselines': settings['baselines_requirements'].split(),
+                    'onnx': settings['onnx_requirements'].split()},
     entry_points={
         'console_scripts': settings['console_scripts'].split(),
         'nbdev': [f"{settings['lib_name']}={settings['lib_name']}._modidx:d"],

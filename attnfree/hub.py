@@ -6,6 +6,8 @@
 __all__ = ['attnfree_hub']
 
 # %% ../nbs/commands/04_hub.ipynb #bca107a8
+from pathlib import Path
+
 from fastcore.script import call_parse
 from .train import IMPORTS,one_line_errors,quick_imports
 
@@ -20,8 +22,15 @@ def attnfree_hub(
     "Write a run as a folder for timm and the Hugging Face hub."
     with quick_imports():
         from attnfree.imports import import_all
+        from attnfree.families import is_published
+        from attnfree.learner import read_config
+        from attnfree.run.cards import load_lines,model_card,run_card
         from attnfree.run.hub import save_for_hub
     with one_line_errors('attnfree_hub'):
         import_all(imports)
         written = save_for_hub(run, folder, best=best)
-    print(f"{run}: written to {written}; timm.create_model('local-dir:{written}', pretrained=True)")
+        published = not Path(run).exists() and is_published(run)
+        card = model_card(run) if published else run_card(run, best=best)
+        (written/'README.md').write_text(card, encoding='utf-8')
+        lines = load_lines(f'local-dir:{written}', imports)
+    print(f"{run}: written to {written}, with a card, README.md. To load it:\n\n{lines}")

@@ -14,7 +14,7 @@ from .arguments import user_path
 from .train import IMPORTS,attnfree_train,one_line_errors,option,quick_imports
 
 # %% ../nbs/commands/03_sweep.ipynb #c94bb82b
-def _check_options(file, groups, cases, out, single):
+def _check_options(file, groups, cases, out, single, status):
     "Raise `ValueError` for missing or contradictory options; `single`: those without a file."
     if out is None: raise ValueError("out is needed, a folder for the runs: --out windows")
     if int(os.environ.get('WORLD_SIZE', 1)) > 1:
@@ -25,7 +25,7 @@ def _check_options(file, groups, cases, out, single):
         raise ValueError(f"{file} says what is trained: leave out --{' --'.join(given)}")
     if file is None and groups:
         raise ValueError(f"groups={groups} are those of a file: name it by --file")
-    if file is None and not cases:
+    if file is None and not cases and not (status and not given):
         raise ValueError("cases is empty: name at least one, such as --cases mixer=window=8 "
                          "mixer=window=16, or a file of runs by --file")
     if single['recipe'] and (single['data'] or single['task']):
@@ -84,7 +84,7 @@ def attnfree_sweep(
     processes:int=1,   # Runs at once, each in a process of its own
     nice:int=0,        # How far to lower the priority, up to 19
     share:str=None,    # The part of this machine, where several share the runs: 1/3, 2/3 or 3/3
-    status:bool=False, # Show the progress of the sweep and stop
+    status:bool=False, # Show the progress of the sweep in OUT and stop
     pause:bool=False,  # Pause the sweep that runs in OUT
     go_on:bool=False,  # Resume it
     workers:int=0,     # Processes that load data, for each run
@@ -92,14 +92,15 @@ def attnfree_sweep(
 ):
     "Train several cases with several seeds; write the runs, and a table of them."
     with quick_imports():
-        from attnfree.run.workers import run_sweep,share_of,sweep_status
+        from attnfree.run.workers import kept_plan,run_sweep,share_of,sweep_status
     with one_line_errors('attnfree_sweep'):
         if out is not None: out = user_path(out, 'out')
         if (pause or go_on) and out is not None: return _pause(out, go_on)
         single = dict(cases=cases, seeds=seeds, recipe=recipe, data=data, task=task, set=set,
                       metric=metric, imports=imports)
-        _check_options(file, groups, cases, out, single)
-        plan = _plan(file, groups, cases, seeds, out, recipe, data, task, set, imports)
+        _check_options(file, groups, cases, out, single, status)
+        if file is None and not cases: plan = kept_plan(out)
+        else: plan = _plan(file, groups, cases, seeds, out, recipe, data, task, set, imports)
         plan = share_of(plan, share)
         if status: return print(sweep_status(plan, out).to_string(float_format='{:.1f}'.format))
         failed = run_sweep(plan, out, attnfree_train, processes=processes, nice=nice, path=path,

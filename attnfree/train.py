@@ -73,8 +73,8 @@ def attnfree_train(
     recipe:option('Name of a recipe, --list shows them, or a TOML file of fields; by default the '
                   'recipe with the name of the data set', str)=None,
     data:option('Data set: digits, cifar10, imagenet (any images in a folder per class), '
-                'text, enwik8, sst2, mnli, squad, squad1, or one of your own; by default the '
-                "recipe's, or digits", str)=None,
+                'text, enwik8, sst2, mnli, mnli_mismatched, squad, squad1, recall, or one of '
+                "your own; by default the recipe's, or digits", str)=None,
     task:option('Task, where a data set has several: for text mlm (gaps) or lm (the next byte), '
                 'for digits and cifar10 pixels (the next pixel); or one of your own', str)=None,
     set:option('A field of the recipe, field=value; repeat for more', str, action='append')=None,

@@ -89,7 +89,8 @@ def _needed():
     try: import onnx,onnxruntime,onnxscript
     except ImportError as error:
         raise ImportError(f"exporting needs {error.name}: "
-                          "pip install onnx onnxscript onnxruntime") from error
+                          "pip install onnx onnxscript onnxruntime, the extra [onnx] of "
+                          "attnfree") from error
     return onnx,onnxruntime
 
 def _session(file, name='file'):
