@@ -55,7 +55,9 @@ def evaluate(
     correct,among_top = top[:,0] == true,(top == true[:,None]).any(axis=1)
     sums = [np.bincount(true, weights, n) for weights in (None, correct, among_top, losses)]
     images,right,right5,loss = (np.append(values, values.sum()) for values in sums)
-    table = pd.DataFrame({'class': [*classes, 'all'], 'images': images,
+    total = 'all'
+    while total in classes: total = f'({total})'
+    table = pd.DataFrame({'class': [*classes, total], 'images': images,
                           'right': right.astype(int), 'right5': right5.astype(int)})
     table['accuracy'] = table.right/table.images
     table['top5_accuracy'] = table.right5/table.images
@@ -77,7 +79,8 @@ def evaluation_text(
     return shown.to_string(index=False, formatters=forms)
 
 # %% ../nbs/tasks/00_evaluation.ipynb #a94bdfc3
-def _short(name): return name if len(name) <= 25 else f'{name[:24]}…'
+def _literal(text): return text.replace('$', r'\$') # for matplotlib, no formula
+def _short(name): return _literal(name if len(name) <= 25 else f'{name[:24]}…')
 
 @checked
 def plot_confusion(
@@ -106,6 +109,6 @@ def plot_confusion(
     ax.set_xticks(labelled, names, rotation=90 if max(map(len, names)) > 3 else 0)
     ax.set_yticks(labelled, names)
     ax.set(xlabel='predicted class', ylabel='true class')
-    ax.set_title(title, fontsize=10)
+    ax.set_title(_literal(title), fontsize=10)
     plt.close(fig)
     return fig

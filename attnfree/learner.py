@@ -8,21 +8,22 @@ __all__ = ['LOCK_FILES', 'FORMAT', 'full_settings', 'attnfree_learner', 'recipe_
            'build_model', 'load', 'on_trained_ground', 'predict']
 
 # %% ../nbs/learning/03_learner.ipynb #9ff31460
-import json,math,warnings,zlib
+import copy,json,math,warnings,zlib
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import numpy as np,torch
 from PIL import ImageOps
 from torch import nn
-# they add fit_one_cycle, lr_find, no_bar, show_results ... to Learner
-import fastai.callback.progress,fastai.callback.schedule,fastai.vision.data
+# they add fit_one_cycle, lr_find, no_bar, summary, show_results, plot_top_losses ... to Learner
+import fastai.callback.hook,fastai.callback.progress,fastai.callback.schedule,fastai.vision.learner
 from torch.nn.functional import cross_entropy
 from fastai.callback.channelslast import ChannelsLast
 from fastai.callback.progress import ProgressCallback
 from fastai.callback.training import GradientAccumulation,GradientClip
 from fastai.data.core import DataLoaders,Datasets
-from fastai.learner import Learner
+from fastai.learner import Learner,replacing_yield
 from fastcore.foundation import L
 from .arguments import checked,user_path
 from .callbacks.training import (EMA,Erase,MeanLoss,MixupCutMix,Precision,SmoothLoss,
@@ -62,6 +63,15 @@ def _set_loaders(dls, settings):
     train.limit,valid.limit = settings['train_examples'],settings['valid_examples']
     train.workers,valid.workers = None,None # workers start again
 
+class _PackedLearner(Learner):
+    "A Learner on packed texts, whose batches cannot be cut to one text."
+    def summary(self):
+        "fastai's summary, of a text that is not packed."
+        rows = copy.copy(self.dls.train.dataset)
+        rows.pack,rows.n_inp = False,rows.task.n_inp
+        plain = DataLoaders(*[RepeatableDL(rows, bs=1, device=self.dls.device)]*2)
+        with contextmanager(replacing_yield)(self, 'dls', plain): return super().summary()
+
 @checked
 def attnfree_learner(
     dls:DataLoaders,      # From create_dls, for any task; or fastai's own, images with `vocab`
@@ -93,7 +103,8 @@ def attnfree_learner(
     if rank_and_world()[1] > 1: pieces.append(ManyProcesses())
     optimiser = partial(GroupedAdamW, betas=settings['betas'], eps=settings['eps'])
     splitter = partial(parameter_groups, layer_decay=settings['layer_decay'])
-    learn = Learner(dls, model, loss_func=task.loss(settings), metrics=task.metrics(dls),
+    kind = _PackedLearner if getattr(dls.train_ds, 'pack', False) else Learner
+    learn = kind(dls, model, loss_func=task.loss(settings), metrics=task.metrics(dls),
                     opt_func=optimiser, lr=settings['lr'], wd=settings['wd'], splitter=splitter,
                     cbs=L(pieces) + L(cbs), path=path)
     learn.recorder.loss,learn.recorder.smooth_loss = MeanLoss(),SmoothLoss()

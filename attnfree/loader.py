@@ -249,6 +249,17 @@ class RepeatableDL(TfmdDL):
         "Make a worker a process group of its own: signals meant for the training do not end it."
         if hasattr(os, 'setpgid'): os.setpgid(0, 0)
 
+    @property
+    def items(self):
+        "The items that are loaded, as a list, from which fastai takes those with the top losses."
+        items = self.dataset.items
+        return [*items] if self.shuffle else [items[i] for i in self.get_idxs()]
+
+    def _pre_show_batch(self, b, max_n=9):
+        "As fastai does; of examples without types of their own, what their data set says."
+        if not hasattr(self.dataset, 'in_words'): return super()._pre_show_batch(b, max_n)
+        return self.dataset.in_words(b, max_n)
+
     def __getstate__(self): return {**self.__dict__, 'workers': None}
 
     def to_detach(self, b, cpu=True, gather=True):

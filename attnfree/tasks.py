@@ -443,8 +443,14 @@ class _Classes(_Accuracy):
         model:nn.Module, # A network
         dls:DataLoaders, # With `vocab`
     )->None:
-        "Raise `ValueError` if the network has another number of classes."
-        classes = len(dls.vocab)
+        "Raise `ValueError` if targets are no classes, or the network has another number of them."
+        data,classes = dls.train_ds,len(getattr(dls, 'vocab', None) or ())
+        target = data.tls[-1][0] if hasattr(data, 'tls') else data[0][-1] # opens no image
+        if not classes or np.shape(target) or np.asarray(target).dtype.kind not in 'iu':
+            raise ValueError(f"dls has targets such as {target!r}, and task={self.name!r} needs "
+                             "the number of one class for each example, and their names as vocab: "
+                             "use fastai's CategoryBlock; for several labels or numbers a task of "
+                             "your own, or fastai's Learner and a loss for them")
         _check_scores(model, classes, f"the data has {classes} classes")
 
     def held_out_classes(self,

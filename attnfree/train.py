@@ -35,7 +35,8 @@ IMPORTS = option('A Python file or module that registers networks, tasks or data
 def one_line_errors(
     command:str, # Its name, before the message
 ):
-    "Turn errors that a user can fix into the last line of a command."
+    "Turn errors that a user can fix into the last line of a command, in a terminal's characters."
+    if hasattr(sys.stdout, 'reconfigure'): sys.stdout.reconfigure(errors='replace')
     try: yield
     except (ValueError, OSError, FloatingPointError) as error:
         # without fastai's preamble and the name of the function that was called

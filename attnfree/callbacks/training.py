@@ -71,6 +71,7 @@ class AutoPolicy(Transform):
 @checked
 class SmoothCrossEntropy(nn.Module):
     "Cross-entropy for classes or for shares of classes; smoothed in training only."
+    y_int = True # fastai's MixUp and CutMix mix the losses of classes
     def __init__(self,
         smoothing:float=0.,   # Share of the target spread over all classes, from 0 to below 1
         reduction:str='mean', # 'mean', 'sum' or 'none', as in PyTorch

@@ -93,10 +93,18 @@ def data_path(
         raise FileNotFoundError(f"{name}={str(folder)!r} is empty; {hint}")
     return folder
 
+def _kept():
+    "fastai's folder for data; raises `OSError` where it cannot be made."
+    try: return fastai_path('data')/'attnfree'
+    except OSError as error:
+        home = os.environ.get('FASTAI_HOME', '~/.fastai')
+        raise OSError(f"{home!r}, fastai's folder, cannot be made ({error.strerror}): name another "
+                      "one by the environment variable FASTAI_HOME") from error
+
 def _find(path, names, holds, url, md5):
     "The folder that holds all patterns: `path`, or one of `names` in it; else the last, fetched."
     folder = data_path(path)
-    if folder is None: return download(url, fastai_path('data')/'attnfree'/names[-1], md5)
+    if folder is None: return download(url, _kept()/names[-1], md5)
     for tree in (folder, *(folder/name for name in names)):
         if all(any(tree.glob(pattern)) for pattern in holds): return tree
     folders = ' or '.join(f'{name}/' for name in names)
@@ -415,7 +423,7 @@ def _remember(cache, folder, files):
 def _scan(folder):
     "The names of all images under `folder`, an array of bytes; remembered until a folder changes."
     key = hashlib.md5(os.fsencode(folder)).hexdigest()
-    cache = fastai_path('data')/'attnfree'/f'tree-{key}.npz'
+    cache = _kept()/f'tree-{key}.npz'
     if cache.exists():
         with np.load(cache, allow_pickle=False) as old:
             if _unchanged(old['folders'].tolist(), old['times'].tolist()): return old['files']

@@ -11,12 +11,14 @@ import hashlib,json
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
+import numpy as np,pandas as pd
 import torch
 import torch.nn.functional as F
-from fastai.data.core import DataLoaders
-from fastai.data.external import fastai_path
-from fastai.torch_core import default_device
+from fastai.data.core import DataLoaders,show_batch,show_results
+from fastai.data.transforms import CategoryMap
+from fastai.interpret import plot_top_losses
+from fastai.torch_core import default_device,display_df
+from fastcore.foundation import L
 from filelock import FileLock
 from ..arguments import checked
 from ..text.tokens import (ByteTokenizer,load_tokenizer,report_unknown,train_pieces,
@@ -26,7 +28,7 @@ from ..text.corpus import (hold_out,read_blocks,READER,text_files,Texts,TextWind
 from ..text.objectives import (AnswerWindows,encode_sentences,read_sentences,read_squad,
                                       SENTENCES)
 from ..loader import RepeatableDL
-from .images import data_path,_check_loader,_only_valid
+from .images import data_path,_check_loader,_kept,_only_valid
 
 # %% ../../nbs/data/01_texts.ipynb #95b3d32e
 class TextExample(NamedTuple):
@@ -60,7 +62,48 @@ class TaskDataset:
         return self.task.tensors(self.examples[i], int(i) if self.held_out else None)
     def new_empty(self): return TaskDataset([], self.task, self, self.n, self.held_out, self.pack)
     @property
-    def vocab(self): return self.classes # as fastai calls it
+    def vocab(self): # as fastai calls it
+        return None if self.classes is None else CategoryMap(self.classes, sort=False)
+    @property
+    def items(self): return [self[i] for i in range(len(self))] # for a loader of some of them
+
+    def in_words(self,
+        batch:tuple, # Inputs, and targets or what a network predicts in their place
+        most:int=9,  # Up to n examples
+    )->tuple:        # What fastai's ways of showing take: a mark, nothing, a row for each example
+        "The texts of a batch, and what belongs to them."
+        ids = batch[0][0].split(batch[3].diff().tolist()) if self.pack else batch[0]
+        rows = [(self._words(text), *['']*(self.n_inp - 1), *map(self._words, parts))
+                for text,*parts in zip(ids, *batch[self.n_inp:])]
+        return _InWords(),None,L(rows[:most])
+
+    def _words(self, value):
+        "A text, the name of a class, numbers; of scores those of the best."
+        if value.is_floating_point() and value.dim():
+            value = value.argmax(0 if value.shape == (self.n, 2) else -1) # 0: an answer's two ends
+        if value.dim() == 0: return self.classes[value] if self.classes else value.item()
+        ids = value[value >= 0].cpu()
+        return self.tokenizer.decode(ids) if self.tokenizer else ' '.join(map(str, ids.tolist()))
+
+class _InWords: "Marks what TaskDataset has put in words, for fastai to find the functions below."
+
+def _show(samples, *more):
+    "A table of examples: text and target, then columns of names and values."
+    columns = dict(text=[row[0] for row in samples], target=[row[-1] for row in samples])
+    with pd.option_context('display.max_colwidth', 80): display_df(pd.DataFrame(columns | dict(more)))
+
+def _told(outs): return 'prediction',[row[-1] for row in outs]
+
+@show_batch.dispatch
+def _show_batch(x:_InWords, y, samples, ctxs=None, max_n=9, **kwargs): _show(samples)
+
+@show_results.dispatch
+def _show_results(x:_InWords, y, samples, outs, ctxs=None, max_n=9, **kwargs):
+    _show(samples, _told(outs))
+
+@plot_top_losses.dispatch
+def _plot_top_losses(x:_InWords, y, samples, outs, raws, losses, **kwargs):
+    _show(samples, _told(outs), ('loss', losses.tolist()))
 
 # %% ../../nbs/data/01_texts.ipynb #761bf8d5
 @checked
@@ -169,8 +212,6 @@ class TokenData:
 # %% ../../nbs/data/01_texts.ipynb #90713318
 PIECES = 4096    # Word pieces to learn where no tokenizer is given
 UNIGRAM = 32_000 # Unigram pieces to learn, as many as gMLP's paper has
-
-def _kept(): return fastai_path('data')/'attnfree'
 
 def _learn(learn, texts, size, files):
     "Pieces learned from the texts of some files, which an error about the texts names."

@@ -88,7 +88,7 @@ def plot_prediction(
                                         layout='constrained')
     edges = _seen(image, config)
     _draw_image(bare, image, edges, 'framed: what the network saw')
-    _draw_image(laid, image, edges, f'influence on {_short(name)!r}')
+    _draw_image(laid, image, edges, f"influence on '{_short(name)}'")
     red = LinearSegmentedColormap.from_list('layer', [(1, 0, 0, 0), (1, 0, 0, 0.8)])
     layer = laid.imshow(influence.detach().float().cpu(), cmap=red, vmin=0, extent=edges,
                         interpolation='nearest')

@@ -81,7 +81,7 @@ def _work(pipe, plan, out, train, options, threads):
         while (name := pipe.recv()) is not None:
             printed = out/f'{name}.txt'
             printed.parent.mkdir(parents=True, exist_ok=True)
-            with open(printed, 'a', buffering=1) as f, contextlib.redirect_stdout(f), \
+            with open(printed, 'a', 1, 'utf-8') as f, contextlib.redirect_stdout(f), \
                  contextlib.redirect_stderr(f):
                 reason = _train_one(train, out, name, plan[name], options)
             pipe.send(reason)
