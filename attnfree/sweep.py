@@ -64,7 +64,7 @@ def _pause(out, go_on):
     from attnfree.run.workers import pause_sweep
     number = pause_sweep(out, go_on)
     print(f"{number} process{'es' if number > 1 else ''} "
-          f"{'resumed' if go_on else 'paused; --go_on resumes them'}")
+          f"{'resumed' if go_on else 'paused; --go resumes them'}")
 
 @call_parse
 def attnfree_sweep(

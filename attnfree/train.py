@@ -27,7 +27,7 @@ def option(
     return Annotated[kind, about, how]
 
 IMPORTS = option('A Python file or module that registers networks, tasks or data sets of your own; '
-                 'repeat for more', str, action='append')
+                 'repeat for more; --import will do', str, action='append')
 
 # %% ../nbs/commands/00_train.ipynb #43316f22
 @contextmanager
@@ -62,12 +62,17 @@ def quick_imports():
 
 # %% ../nbs/commands/00_train.ipynb #06f7a3c5
 def _print_recipes():
-    "A line for each recipe."
-    import pandas as pd
-    from attnfree.recipes import recipe_table
+    "A line for each recipe, the small ones first."
+    with quick_imports():
+        import pandas as pd
+        from attnfree.recipes import RECIPES,recipe_table
+    names = [*RECIPES]
+    first = names.index('digits') # those before are the papers'
     fields = ['task', 'data', 'model', 'bs', 'epochs', 'steps', 'lr']
     with pd.option_context('display.width', 200, 'display.float_format', '{:g}'.format):
-        print(recipe_table(fields=fields).fillna('').to_string())
+        table = recipe_table(names[first:] + names[:first], fields).fillna('').to_string()
+    lines = table.splitlines()
+    print(*lines[:-first], '\nAs in the papers, for large machines:', *lines[-first:], sep='\n')
 
 @call_parse
 def attnfree_train(

@@ -479,14 +479,21 @@ class ConsoleLog(Callback):
         lines:bool=None, # A line for each epoch, and no bar; `None`: where none is visible
         after:float=5.,  # Seconds of steps after which the whole time is estimated
         least:float=60., # Shorter trainings are not estimated, in seconds
+        every:float=60., # Without a bar: seconds from a line to the next within an epoch
     ):
         self.lines = not _watched() if lines is None else lines
-        self.after,self.least,self.told = after,least,False
+        self.after,self.least,self.every,self.told = after,least,every,False
 
     def before_fit(self):
         "Be silent while fastai validates, predicts or searches for a rate, and in other processes."
         looking = self.learn.lock.locked() or hasattr(self.learn, 'lr_finder')
         self.run = rank_and_world()[0] == 0 and not looking
+        self.said = perf_counter()
+
+    def _say(self, line):
+        "Print a line, below a bar in a terminal."
+        print(line if self.lines or not sys.stdout.isatty() else f'\n{line}', flush=True)
+        self.said = perf_counter()
 
     def after_create(self):
         "Remove fastai's bar where it is not visible."
@@ -495,15 +502,20 @@ class ConsoleLog(Callback):
         self.learn.logger = lambda values: None
 
     def after_batch(self):
-        "Estimate, once, from the steps of this epoch."
-        if self.told or not self.training: return
+        "Estimate, once, from the steps of this epoch; then, without a bar, say where it is."
+        if not self.training: return
+        due = self.lines and perf_counter() - self.said >= self.every
         sums = self.learn.run_log.of_epoch
-        if sums['seconds'] < self.after or self.train_iter < 2: return
-        self.told,steps = True,self.iter + 1
+        if self.told and not due or sums['seconds'] < self.after or self.train_iter < 2: return
+        first,self.told,steps = not self.told,True,self.iter + 1
         end = getattr(self.learn, 'stop_after', None)
         left = (end.batches if end else self.n_epoch*self.n_iter) - self.train_iter
-        if left*sums['seconds']/steps < self.least: return
-        print(_estimate(left, sums['seconds'], sums['waited'], steps), flush=True)
+        seconds = left*sums['seconds']/steps
+        if not first:
+            self._say(f'epoch {self.epoch + 1} of {self.n_epoch}, step {steps} of {self.n_iter}: '
+                      f'about {duration(seconds)} to go')
+        elif seconds >= self.least:
+            self._say(_estimate(left, sums['seconds'], sums['waited'], steps))
 
     def after_epoch(self):
         "The line of an epoch."
@@ -511,5 +523,5 @@ class ConsoleLog(Callback):
         row = self.learn.run_log.epochs[-1]
         shown = [f'{name} {value:.4g}' for name,value in row.items()
                  if name not in ('epoch', 'lr', 'seconds', 'processor_seconds', 'waiting')]
-        print(f"epoch {row['epoch'] + 1} of {self.n_epoch}: {', '.join(shown)}, "
-              f"{duration(row['seconds'])}", flush=True)
+        self._say(f"epoch {row['epoch'] + 1} of {self.n_epoch}: {', '.join(shown)}, "
+                  f"{duration(row['seconds'])}")

@@ -90,7 +90,8 @@ class _InWords: "Marks what TaskDataset has put in words, for fastai to find the
 def _show(samples, *more):
     "A table of examples: text and target, then columns of names and values."
     columns = dict(text=[row[0] for row in samples], target=[row[-1] for row in samples])
-    with pd.option_context('display.max_colwidth', 80): display_df(pd.DataFrame(columns | dict(more)))
+    table = pd.DataFrame(columns | dict(more))
+    with pd.option_context('display.max_colwidth', 80): display_df(table)
 
 def _told(outs): return 'prediction',[row[-1] for row in outs]
 

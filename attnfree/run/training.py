@@ -268,7 +268,7 @@ def _resume_command(folder, imports, skip_bad, **options):
     "The command that resumes a run."
     words = ['attnfree_train --resume --out', shlex.quote(str(folder))]
     words += [f'--{name} {value}' for name,value in options.items() if value]
-    words += ['--skip_bad']*skip_bad
+    words += ['--skip']*skip_bad # fastcore 1 has --skip_bad, 2 has --skip-bad; both take this
     words += [f'--import {shlex.quote(name)}' for name in imports or []]
     return ' '.join(words)
 
