@@ -3,7 +3,7 @@ import subprocess, sys
 
 import pytest
 
-LIGHT = {'attnfree', 'attnfree.arguments', 'attnfree.data',
+LIGHT = {'attnfree', 'attnfree.arguments', 'attnfree.pictures', 'attnfree.data',
          'attnfree.data.images', 'attnfree.data.texts',
          'attnfree.data.sequences', 'attnfree.data.recall', 'attnfree.data.datasets',
          'attnfree.tasks',
