@@ -222,12 +222,14 @@ def _summary(plan, metrics):
 def _as_by_chance(plan, accuracy):
     "What to say where the accuracy is one that guessing gives, within two standard deviations."
     count,chance = plan.dls.valid.epoch_items,plan.task.chance(plan.dls)
-    if chance is None or accuracy > chance + 2*math.sqrt(chance*(1 - chance)/count): return
+    if chance is None: return
+    lucky = min(chance + 2*math.sqrt(chance*(1 - chance)/count), 1)
+    if accuracy > lucky or chance == 1: return
     trained = _TRAINED.get(plan.data.get('in_chans')) if not plan.source.get('start') else None
     helps = f'weights that are trained already ({trained}), or more epochs' if trained else (
         'more epochs, or another lr')
-    return (f"The accuracy, {accuracy:.1%} of {count:,}, is at chance level: the same answer for "
-            f"all gets {chance:.1%}. What would help: {helps}")
+    return (f"The accuracy, {accuracy:.1%} of {count:,}, is not above chance level: the same answer "
+            f"for all gets {chance:.1%}, and up to {lucky:.1%} by luck. What would help: {helps}")
 
 def _report(plan, metrics):
     "Print the results of a training."
