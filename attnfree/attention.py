@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from .arguments import checked
-from .mixer import check_tokens,count_heads,count_tokens,toeplitz_matrix
+from .mixer import call_whole,check_tokens,count_heads,count_tokens,toeplitz_matrix
 from .mixer import zeros_for
 from .packing import texts_of
 from .sequences import append_tokens,check_room,check_step,count_seen,piece_positions
@@ -315,7 +315,7 @@ class FeatureAttention(nn.Module):
         x:Tensor, # Tokens, `(b, n, d)`, exactly the n that it was built for
     )->Tensor:    # Tokens, `(b, n, d)`
         "Every channel reads every channel."
-        return self.attend(x.transpose(1, 2)).transpose(1, 2)
+        return call_whole(self.attend, x.transpose(1, 2)).transpose(1, 2)
 
     def resized(self,
         grid:tuple[int,...], # Token grid of the new layer

@@ -14,6 +14,7 @@ import torch
 from torch import nn,Tensor
 from torch.utils.checkpoint import checkpoint
 from .arguments import checked
+from .mixer import call_whole
 from .packing import pool_texts
 from .sequences import check_state,prefill,step_or_wait
 from timm.layers import trunc_normal_
@@ -325,7 +326,7 @@ class Backbone(TimmModel):
         x:Tensor, # Input of the stem, images `(b, c, height, width)`
     )->Tensor:    # Tokens after the final norm, `(b, n, d)`
         "From pixels to tokens."
-        return self.body(self.stem(x))
+        return self.body(call_whole(self.stem, x))
 
     def forward(self,
         x:Tensor, # Input of the stem, images `(b, c, height, width)`

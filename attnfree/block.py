@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn,Tensor
 from timm.layers import DropPath,Mlp,register_notrace_module
 from .arguments import checked
-from .mixer import count_tokens,resample_tokens
+from .mixer import call_whole,count_tokens,resample_tokens
 from .packing import Texts,mix_texts
 from .sequences import check_state,check_step,hold,last_tokens,prefill,read_piece
 from .sequences import step_or_wait,without_waiting
@@ -164,7 +164,8 @@ class MixerBlock(nn.Module):
         cu_seqlens:Tensor=None, # Where each text of a packed row ends, `(k+1,)`
     )->Tensor:                  # The same shape
         "The branch of the channel network with its residual, if the block has one."
-        return x if self.ff is None else x + self._skip(self.ff(self.norm_ff(x)), cu_seqlens)
+        if self.ff is None: return x
+        return x + self._skip(self.ff(call_whole(self.norm_ff, x)), cu_seqlens)
 
     def _skip(self, y, cu_seqlens):
         "A branch, dropped for some images or texts in training."
@@ -186,7 +187,7 @@ class MixerBlock(nn.Module):
                              "and other texts included: use token_norm=None")
         texts = key_padding_mask,cu_seqlens
         if self.ff_first: x = self.mix_channels(x, cu_seqlens)
-        tokens = self.norm_mixer(x)
+        tokens = call_whole(self.norm_mixer, x)
         if self.short_conv is not None: tokens = self.short_conv(tokens, *texts)
         x = x + self._skip(mix_texts(self.mixer, tokens, *texts), cu_seqlens)
         return x if self.ff_first else self.mix_channels(x, cu_seqlens)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 
-import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from .arguments import checked

@@ -11,7 +11,7 @@ import inspect
 import torch
 from torch import nn,Tensor
 from .arguments import checked
-from .mixer import check_tokens,count_tokens,readable
+from .mixer import call_whole,check_tokens,count_tokens,readable
 
 # %% ../nbs/skeleton/03_packing.ipynb #90a89599
 @checked
@@ -119,7 +119,7 @@ def mix_texts(
 )->Tensor:                        # Tokens, `(b, n, d)`
     "Apply a mixer to texts; raises `ValueError` if it cannot keep them apart."
     masked = {} if key_padding_mask is None else dict(key_padding_mask=key_padding_mask)
-    if cu_seqlens is None: return mixer(x, **masked)
+    if cu_seqlens is None: return call_whole(mixer, x, **masked)
     known = getattr(mixer, '_orig_mod', mixer) # the module inside a torch.compile wrapper
     options = inspect.signature(known.forward).parameters
     if 'cu_seqlens' in options: return mixer(x, cu_seqlens=cu_seqlens, **masked)

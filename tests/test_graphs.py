@@ -3,13 +3,14 @@
 `results/graphs/graphs.py` tries all families in every way; here are some of each kind, and the rows
 of its table must say what is found.
 """
-import csv, subprocess, sys
+import csv, inspect, subprocess, sys
 from pathlib import Path
 
-import pytest, torch
+import pytest, timm, torch
 from torch.testing import assert_close
 
 from attnfree.language import create_model
+from attnfree.less_attention.plugin import with_less_attention
 from attnfree.mixer import randomise
 
 FOLDER = Path(__file__).parent.parent/'results'/'graphs'
@@ -60,3 +61,20 @@ def test_a_causal_network(name):
         program = torch.export.export(network, (three,), dynamic_shapes=shapes)
         assert_close(program.module()(one), network(one))
         assert_close(torch.jit.trace(network, (three,))(one), network(one))
+
+
+@pytest.mark.parametrize('name', ['pixels_aft_conv_micro_8', 'mlm_mixer_mini_128'])
+def test_texts_are_traced_without_their_optional_inputs(name):
+    network = randomise(create_model(name), std=0.05).eval()
+    ids = torch.randint(1, 17, (2, 20))
+    inputs = list(inspect.signature(network.forward).parameters)[1:]
+    traced = torch.fx.symbolic_trace(network, concrete_args=dict.fromkeys(inputs))
+    assert_close(traced(ids, *[None]*len(inputs)), network(ids), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('name, keep', [('vit_tiny_patch16_224', 1),
+                                        ('swin_tiny_patch4_window7_224', (2, 2, 4, 2))])
+def test_less_attention_in_networks_of_timm_is_traced(name, keep):
+    network = with_less_attention(randomise(timm.create_model(name), std=0.05), keep).eval()
+    images = torch.randn(1, 3, 224, 224)
+    assert_close(torch.fx.symbolic_trace(network)(images), network(images), rtol=0, atol=0)

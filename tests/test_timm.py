@@ -6,6 +6,7 @@ import pytest, timm, torch
 from safetensors.torch import save_file
 from timm.layers import create_feature_extractor
 from torch.testing import assert_close
+from torchvision.models import feature_extraction
 
 from attnfree.mixer import randomise
 from attnfree.vision import model_names
@@ -21,10 +22,15 @@ def model(name, **options):
 def modes(network): return {part.training for part in network.modules()}
 
 
+EXTRACTORS = dict(timm=create_feature_extractor,
+                  torchvision=feature_extraction.create_feature_extractor)
+
+
+@pytest.mark.parametrize('extractor', EXTRACTORS)
 @pytest.mark.parametrize('name', NAMES)
-def test_traced_by_fx_it_computes_and_learns_the_same(name):
+def test_traced_by_fx_it_computes_and_learns_the_same(name, extractor):
     network = model(name, num_classes=5)
-    traced = create_feature_extractor(network, {'readout.head': 'scores'})
+    traced = EXTRACTORS[extractor](network, {'readout.head': 'scores'})
     for mode in (False, True):
         network.train(mode), traced.train(mode)
         gradients = []

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 from torch import nn,Tensor
+from torch.fx import Proxy
 from torch.utils.checkpoint import checkpoint
 from timm.layers import register_notrace_module,to_2tuple
 from timm.models.deit import VisionTransformerDistilled
@@ -22,7 +23,7 @@ from timm.models.vision_transformer import Attention as TimmAttention,VisionTran
 from ..arguments import checked
 from ..backbone import Backbone,Stack
 from ..attention import Attention
-from ..mixer import is_plain
+from ..mixer import call_whole,is_plain
 from .layer import LessAttention,ScoredAttention,scored_layers
 
 # %% ../../nbs/mixers/less_attention/02_plugin.ipynb #531d5796
@@ -76,7 +77,7 @@ class RelayedAttention(nn.Module):
         if not takes: named['need_scores'] = self.gives
         if self.relay.recompute and (takes or self.gives) and torch.is_grad_enabled():
             y,scores = checkpoint(self.layer, *given, use_reentrant=False, **named)
-        else: y,scores = self.layer(*given, **named)
+        else: y,scores = call_whole(self.layer, *given, **named)
         if self.gives: self.relay.put(scores)
         return self.proj_drop(y)
 
@@ -88,6 +89,8 @@ class RelayedAttention(nn.Module):
         key_padding_mask:Tensor=None, # Must be off; accepted because blocks pass it
     )->Tensor:                        # Tokens, `(b, n, d)`
         "Mix `x` over its tokens. Raises `ValueError` for masks, and for tokens of another grid."
+        if isinstance(x, Proxy):
+            return call_whole(self, x, size, attn_mask, is_causal, key_padding_mask)
         if is_causal or attn_mask is not None or key_padding_mask is not None:
             raise ValueError("attn_mask, is_causal and key_padding_mask are not possible in a "
                              "model with less attention: its scores are of all tokens")

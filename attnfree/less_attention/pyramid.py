@@ -18,7 +18,7 @@ from timm.layers import DropPath,register_notrace_module,trunc_normal_
 from ..arguments import checked
 from ..backbone import Backbone,init_layers
 from ..block import MixerBlock,channel_ff
-from ..mixer import check_tokens,count_heads,count_tokens,resample_tokens
+from ..mixer import call_whole,check_tokens,count_heads,count_tokens,resample_tokens
 from .layer import LessAttention,ScoreFactors,ScoredAttention,dense_scores
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #4c7023ee
@@ -186,7 +186,7 @@ class ScoredBlock(nn.Module):
     )->tuple[Tensor,Tensor|ScoreFactors]: # Tokens, `(b, n, d)`, and scores, `(b, heads, n, n)`
         "Apply both branches, each around its own residual."
         asked = {} if need_scores is None else dict(need_scores=need_scores)
-        y,scores = self.mixer(self.norm_mixer(x), scores, **asked)
+        y,scores = call_whole(self.mixer, self.norm_mixer(x), scores, **asked)
         x = x + self.drop_path(y)
         return x + self.drop_path(self.ff(self.norm_ff(x))),scores
 
@@ -226,7 +226,7 @@ class Stage(nn.Module):
             if not (checkpointing and torch.is_grad_enabled()): return block(*given)
             return checkpoint(block, *given, use_reentrant=False)
         x = self.embed(x)
-        added = None if self.residual is None else self.residual(scores)
+        added = None if self.residual is None else call_whole(self.residual, scores)
         scores = None
         for i,block in enumerate(self.blocks):
             compares = getattr(block.mixer, 'compares', None)

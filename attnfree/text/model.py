@@ -17,7 +17,7 @@ from timm.layers import register_notrace_module,trunc_normal_
 from torch import nn,Tensor
 from ..arguments import checked
 from ..backbone import Backbone,Readout,init_linear
-from ..mixer import check_plain,count_tokens,is_plain,readable,zeros_for
+from ..mixer import call_whole,check_plain,count_tokens,is_plain,readable,zeros_for
 from ..packing import Texts
 from ..sequences import check_state,count_seen,from_front,hold,piece_positions,prefill
 from ..sequences import check_waits,step_or_wait,to_front
@@ -131,7 +131,7 @@ class TextModel(Backbone):
             texts = Texts(ids, key_padding_mask, cu_seqlens, self.stem.grid[0])
             return self.body(self.stem(ids, segments, texts.positions[None]), None, cu_seqlens)
         if key_padding_mask is None and self.mask_padding: key_padding_mask = ids == 0
-        return self.body(self.stem(ids, segments), key_padding_mask)
+        return self.body(call_whole(self.stem, ids, segments), key_padding_mask)
 
     def forward_head(self,
         x:Tensor,               # Tokens, as forward_features returns them
