@@ -228,8 +228,8 @@ def _as_by_chance(plan, accuracy):
     trained = _TRAINED.get(plan.data.get('in_chans')) if not plan.source.get('start') else None
     helps = f'weights that are trained already ({trained}), or more epochs' if trained else (
         'more epochs, or another lr')
-    return (f"The accuracy, {accuracy:.1%} of {count:,}, is not above chance level: the same answer "
-            f"for all gets {chance:.1%}, and up to {lucky:.1%} by luck. What would help: {helps}")
+    return (f"The accuracy, {accuracy:.1%} of {count:,}, is not above chance level: the same "
+            f"answer for all gets {chance:.1%}, and up to {lucky:.1%} by luck. What would help: {helps}")
 
 def _report(plan, metrics):
     "Print the results of a training."
