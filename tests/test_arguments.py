@@ -30,7 +30,7 @@ UNCHECKED = {
                                'running_max', 'fits_kernels', 'prepare_keys_values', 'value_scale'},
     'attnfree.biased_mean': {'band_logits'}, 'attnfree.attention': {'visible_tokens'},
     'attnfree.packing': {'texts_of', 'Texts'},
-    'attnfree.mixer': {'readable', 'check_tokens'},
+    'attnfree.mixer': {'readable', 'check_tokens', 'call_whole'},
 }
 # Checked by argparse, by Triton, or before anything of ours is loaded.
 ELSEWHERE = ('attnfree.kernels.', 'attnfree.imports', 'attnfree.arguments', 'attnfree.bench.gpu')

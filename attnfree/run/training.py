@@ -229,7 +229,8 @@ def _as_by_chance(plan, accuracy):
     helps = f'weights that are trained already ({trained}), or more epochs' if trained else (
         'more epochs, or another lr')
     return (f"The accuracy, {accuracy:.1%} of {count:,}, is not above chance level: the same "
-            f"answer for all gets {chance:.1%}, and up to {lucky:.1%} by luck. What would help: {helps}")
+            f"answer for all gets {chance:.1%}, and up to {lucky:.1%} by luck. What would "
+            f"help: {helps}")
 
 def _report(plan, metrics):
     "Print the results of a training."
