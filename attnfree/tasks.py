@@ -140,9 +140,9 @@ class Task:
                              f"attnfree.{module}.model_names()")
         if name.startswith(TIMM):
             check_known('model', name, [f'{TIMM}{known}' for known in list_models()])
-        create_model = (vision if self.inputs == 'images' else language).create_model
         if options := _mixer(settings): # raises for an option that its mixer lacks
-            with torch.device('meta'): create_model(name, **options)
+            networks = vision if self.inputs == 'images' else language
+            with torch.device('meta'): networks.create_model(name, **options)
 
     def arguments(self,
         settings:dict, # All fields of a recipe

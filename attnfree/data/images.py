@@ -472,7 +472,7 @@ def _halves(path):
     "The folders to train on and held out; `None` for the second: a share of the first."
     folder = data_path(path)
     if folder is None:
-        folder = download(URLs.IMAGENETTE_160, fastai_path('data')/'attnfree'/_TREES[-1],
+        folder = download(URLs.IMAGENETTE_160, _kept()/_TREES[-1],
                           'e793b78cc4c9e9a4ccc0c1155377a412')
     folder = Path(os.path.abspath(folder))
     trees = [tree for tree in (folder, *(folder/name for name in _TREES)) if tree.is_dir()]
