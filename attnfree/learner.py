@@ -72,6 +72,13 @@ class _PackedLearner(Learner):
         plain = DataLoaders(*[RepeatableDL(rows, bs=1, device=self.dls.device)]*2)
         with contextmanager(replacing_yield)(self, 'dls', plain): return super().summary()
 
+    def get_preds(self, *args, with_input=False, **kwargs):
+        "fastai's predictions; packed inputs cannot be told apart, which predict and plots ask for."
+        if with_input and self.dls.train_ds.pack:
+            raise ValueError("with_input=True: the texts of a batch are packed; for predict and "
+                             "plots of single texts set learn.dls = create_dls(..., pack=False)")
+        return super().get_preds(*args, with_input=with_input, **kwargs)
+
 @checked
 def attnfree_learner(
     dls:DataLoaders,      # From create_dls, for any task; or fastai's own, images with `vocab`

@@ -10,7 +10,6 @@ __all__ = ['TASKS', 'Prediction', 'Evaluation', 'as_tensor', 'table_alone', 'Tas
 
 # %% ../nbs/tasks/01_tasks.ipynb #e418ce13
 import os
-import os
 from pathlib import Path
 from typing import NamedTuple
 

@@ -8,6 +8,7 @@ __all__ = ['PIECES', 'UNIGRAM', 'TextExample', 'CorpusWindow', 'TaskDataset', 'p
 
 # %% ../../nbs/data/01_texts.ipynb #d10d8fa4
 import hashlib,json
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,6 +61,8 @@ class TaskDataset:
     def __len__(self): return len(self.examples)
     def __getitem__(self, i):
         return self.task.tensors(self.examples[i], int(i) if self.held_out else None)
+    @contextmanager
+    def set_split_idx(self, i): yield # fastai's tta asks for it; no text is changed by its part
     def new_empty(self): return TaskDataset([], self.task, self, self.n, self.held_out, self.pack)
     @property
     def vocab(self): # as fastai calls it

@@ -405,15 +405,21 @@ def fine_tune(
 def token_loss(
     scores:Tensor, # Scores over the vocabulary for each position, `(b, k, vocab_size)`
     labels:Tensor, # The true tokens, -100 where nothing is predicted, `(b, k)`
-)->Tensor:         # The mean over the predicted positions, in nats
+    reduction:str='mean', # 'mean' over all texts; 'none': one for each, as fastai asks
+)->Tensor:         # The mean over the predicted positions, in nats; `(b,)` by 'none'
     "Cross-entropy of a language model."
-    return F.cross_entropy(scores.flatten(0, 1).float(), labels.flatten(), ignore_index=-100)
+    scores,flat = scores.flatten(0, 1).float(),labels.flatten()
+    if reduction == 'mean': return F.cross_entropy(scores, flat, ignore_index=-100)
+    each = F.cross_entropy(scores, flat, ignore_index=-100, reduction='none').view_as(labels)
+    return each.sum(dim=1)/(labels != -100).sum(dim=1).clamp(min=1)
 
 @checked
 def span_loss(
     scores:Tensor, # Scores for beginning and end, `(b, n, 2)`
     first:Tensor,  # Token where the answer begins, `(b,)`
     last:Tensor,   # Token where it ends, `(b,)`
-)->Tensor:         # The mean of both, in nats
+    reduction:str='mean', # As for token_loss
+)->Tensor:         # The mean of both, in nats; `(b,)` by 'none'
     "Cross-entropy of an answer's two ends (Devlin et al. 2019, section 4.2)."
-    return F.cross_entropy(scores.float(), torch.stack([first, last], dim=1))
+    each = F.cross_entropy(scores.float(), torch.stack([first, last], dim=1), reduction=reduction)
+    return each if reduction == 'mean' else each.mean(dim=1)
