@@ -291,9 +291,10 @@ def kernels_work(
 def fits_kernels(
     k:Tensor, # Keys, `(b, n, d)`
     v:Tensor, # Values, `(b, n, d)`
-)->bool:      # `False` within `torch.func`, and for float64
+)->bool:      # `False` within `torch.func`, in an export, and for float64
     "Whether these are on a GPU, with shapes and dtypes that its kernels take."
     known = {k.dtype, v.dtype} <= {torch.float32, torch.bfloat16, torch.float16}
+    if torch.compiler.is_exporting(): return False
     return known and k.shape == v.shape and v.is_cuda and not transformed()
 
 # A constant of compiled graphs: torch.compiler.assume_constant_result, which sets this as well,

@@ -6,6 +6,7 @@
 __all__ = ['MACHINES', 'Machine', 'Work', 'least_ms', 'operations', 'unfused_ms', 'least_work', 'kernel_work']
 
 # %% ../../nbs/cost/02_roofline.ipynb #22ae7a63
+import math
 from typing import NamedTuple
 
 import pandas as pd,torch
@@ -117,7 +118,9 @@ def kernel_work(
 )->Work:           # Forward and backward
     "What the kernels of `attnfree.kernels` do, in half precision."
     e = b*n*d
-    if mixer == 'AFT-simple': return Work(29.75*e, single=60*e, exponentials=8*e)
+    if mixer == 'AFT-simple':
+        if b*math.ceil(d/64) >= 1024: return Work(17.5*e, single=184*e, exponentials=6*e)
+        return Work(28.25*e, single=314*e, exponentials=10*e) # in segments
     if mixer == 'AFT-local':
         met = (31 + window)*e
         return Work(86*e, single=(8 + 18 + 20 + 24)*2*met, exponentials=3*met)
