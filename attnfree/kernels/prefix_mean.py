@@ -67,13 +67,14 @@ def _load(x, at, t, end, c, D:tl.constexpr, WHOLE:tl.constexpr):
     return tl.load(x + at, mask=(t < end) & (c < D), other=0.)
 
 @triton.jit
-def _fetch(k, v, count, kb, vb, cb, ct, cc, text, t, end, c, KT:tl.constexpr, VT:tl.constexpr,
+def _fetch(k, v, count, kb, vb, n, text, t, end, c, KT:tl.constexpr, VT:tl.constexpr,
            D:tl.constexpr, COUNT:tl.constexpr, WHOLE:tl.constexpr):
     "Keys, values and counts of a tile as they lie in memory."
     key = _load(k, text*kb + t*KT + c, t, end, c, D, WHOLE)
     value = _load(v, text*vb + t*VT + c, t, end, c, D, WHOLE)
     times = key.to(tl.float32) # not used
-    if COUNT: times = _load(count, text*cb + t*ct + c*cc, t, end, c, D, False)
+    if COUNT == 1: times = _load(count, text*n + t + 0*c, t, end, c, D, False)
+    if COUNT == 2: times = _load(count, (text*n + t)*D + c, t, end, c, D, False)
     return key,value,times
 
 @triton.jit
@@ -135,20 +136,20 @@ def _joined(states, size, first, count, c, BACK:tl.constexpr, D:tl.constexpr, C:
 
 # %% ../../nbs/kernels/01_prefix_mean.ipynb #ecfb9f8a
 @triton.jit
-def segment_states(k, v, count, states, n, S, segment_size, tile_size, kb, vb, cb, ct, cc,
+def segment_states(k, v, count, states, n, S, segment_size, tile_size, kb, vb,
                    KT:tl.constexpr, VT:tl.constexpr, D:tl.constexpr, COUNT:tl.constexpr,
                    WHOLE:tl.constexpr, PAIR:tl.constexpr, T:tl.constexpr, C:tl.constexpr):
     "The state of each segment, tile by tile."
     c,row,text,segment,start,end = _place(S, n, T, C, PAIR)
     m = tl.full((1, C), LOWEST, tl.float32)
     x,y = tl.zeros((1, C), tl.float32),tl.zeros((1, C), tl.float32)
-    key,value,times = _fetch(k, v, count, kb, vb, cb, ct, cc, text, start + row, end, c,
+    key,value,times = _fetch(k, v, count, kb, vb, n, text, start + row, end, c,
                              KT, VT, D, COUNT, WHOLE)
     for first in range(start, end, T):
         next_key,next_value,next_times = key,value,times
         if first + T < end: # is read while this tile is added up
             t = first + T + row
-            next_key,next_value,next_times = _fetch(k, v, count, kb, vb, cb, ct, cc, text, t, end,
+            next_key,next_value,next_times = _fetch(k, v, count, kb, vb, n, text, t, end,
                                                     c, KT, VT, D, COUNT, WHOLE)
         key,value,term,times = _terms(key, value, times, first + row, end, COUNT, WHOLE)
         top = tl.maximum(m, tl.max(key, axis=0, keep_dims=True))
@@ -160,15 +161,15 @@ def segment_states(k, v, count, states, n, S, segment_size, tile_size, kb, vb, c
     _keep(states, segment_size, (text*tl.num_programs(1) + segment)*D + c, m, x, y, c, D)
 
 @triton.jit
-def segment_means(k, v, count, states, mean, tiles, n, S, segment_size, tile_size, kb, vb, cb, ct,
-                  cc, KT:tl.constexpr, VT:tl.constexpr, D:tl.constexpr, COUNT:tl.constexpr,
+def segment_means(k, v, count, states, mean, tiles, n, S, segment_size, tile_size, kb, vb,
+                  KT:tl.constexpr, VT:tl.constexpr, D:tl.constexpr, COUNT:tl.constexpr,
                   WHOLE:tl.constexpr, MANY:tl.constexpr, KEEP:tl.constexpr, PAIR:tl.constexpr,
                   T:tl.constexpr, C:tl.constexpr):
     "The mean of each token of a segment; with KEEP also the state before each tile."
     c,row,text,segment,start,end = _place(S, n, T, C, PAIR)
     m = tl.full((1, C), LOWEST, tl.float32)
     x,y = tl.zeros((1, C), tl.float32),tl.zeros((1, C), tl.float32)
-    key,value,times = _fetch(k, v, count, kb, vb, cb, ct, cc, text, start + row, end, c,
+    key,value,times = _fetch(k, v, count, kb, vb, n, text, start + row, end, c,
                              KT, VT, D, COUNT, WHOLE)
     if MANY:
         m,x,y = _joined(states, segment_size, text*tl.num_programs(1), segment, c, False, D, C)
@@ -177,7 +178,7 @@ def segment_means(k, v, count, states, mean, tiles, n, S, segment_size, tile_siz
         next_key,next_value,next_times = key,value,times
         if first + T < end:
             t = first + T + row
-            next_key,next_value,next_times = _fetch(k, v, count, kb, vb, cb, ct, cc, text, t, end,
+            next_key,next_value,next_times = _fetch(k, v, count, kb, vb, n, text, t, end,
                                                     c, KT, VT, D, COUNT, WHOLE)
         if KEEP: _keep(tiles, tile_size, tile, m, x, y, c, D)
         tile += D
@@ -201,8 +202,8 @@ def _senders(total, weight, grad, COUNT:tl.constexpr):
     return g,-g*(total*weight)
 
 @triton.jit
-def segment_gradients(k, v, count, grad, tiles, states, n, S, segment_size, tile_size, kb, vb, cb,
-                      ct, cc, KT:tl.constexpr, VT:tl.constexpr, D:tl.constexpr, COUNT:tl.constexpr,
+def segment_gradients(k, v, count, grad, tiles, states, n, S, segment_size, tile_size, kb, vb,
+                      KT:tl.constexpr, VT:tl.constexpr, D:tl.constexpr, COUNT:tl.constexpr,
                       WHOLE:tl.constexpr, PAIR:tl.constexpr, T:tl.constexpr, C:tl.constexpr):
     "What the tokens of a segment send to those before it, tile by tile."
     c,row,text,segment,start,end = _place(S, n, T, C, PAIR)
@@ -210,14 +211,14 @@ def segment_gradients(k, v, count, grad, tiles, states, n, S, segment_size, tile
     m,x,y = _kept(tiles, tile_size, tile, c < D, LOWEST)
     unit = tl.full((1, C), HIGHEST, tl.float32)
     gs,hs = tl.zeros((1, C), tl.float32),tl.zeros((1, C), tl.float32)
-    key,value,times = _fetch(k, v, count, kb, vb, cb, ct, cc, text, start + row, end, c,
+    key,value,times = _fetch(k, v, count, kb, vb, n, text, start + row, end, c,
                              KT, VT, D, COUNT, WHOLE)
     g = _load(grad, (text*n + start + row)*D + c, start + row, end, c, D, WHOLE)
     for first in range(start, end, T):
         next_key,next_value,next_times,next_g = key,value,times,g
         if first + T < end:
             t = first + T + row
-            next_key,next_value,next_times = _fetch(k, v, count, kb, vb, cb, ct, cc, text, t, end,
+            next_key,next_value,next_times = _fetch(k, v, count, kb, vb, n, text, t, end,
                                                     c, KT, VT, D, COUNT, WHOLE)
             next_g = _load(grad, (text*n + t)*D + c, t, end, c, D, WHOLE)
         key,value,term,times = _terms(key, value, times, first + row, end, COUNT, WHOLE)
@@ -234,7 +235,7 @@ def segment_gradients(k, v, count, grad, tiles, states, n, S, segment_size, tile
 
 @triton.jit
 def segment_backward(k, v, count, grad, tiles, states, dk, dv, n, S, segment_size, tile_size, kb,
-                     vb, cb, ct, cc, KT:tl.constexpr, VT:tl.constexpr, D:tl.constexpr,
+                     vb, KT:tl.constexpr, VT:tl.constexpr, D:tl.constexpr,
                      COUNT:tl.constexpr, WHOLE:tl.constexpr, MANY:tl.constexpr, PAIR:tl.constexpr,
                      T:tl.constexpr, C:tl.constexpr):
     "The gradients of keys and values of a segment, its tiles from the last to the first."
@@ -242,7 +243,7 @@ def segment_backward(k, v, count, grad, tiles, states, dk, dv, n, S, segment_siz
     many = tl.num_programs(1)
     first = start + (end - start - 1)//T*T # of the last tile
     tile = (text*tl.cdiv(n, T) + first//T)*D + c
-    key,value,times = _fetch(k, v, count, kb, vb, cb, ct, cc, text, first + row, end, c,
+    key,value,times = _fetch(k, v, count, kb, vb, n, text, first + row, end, c,
                              KT, VT, D, COUNT, WHOLE)
     g = _load(grad, (text*n + first + row)*D + c, first + row, end, c, D, WHOLE)
     m,x,y = _kept(tiles, tile_size, tile, c < D, LOWEST)
@@ -255,7 +256,7 @@ def segment_backward(k, v, count, grad, tiles, states, dk, dv, n, S, segment_siz
         next_key,next_value,next_times,next_g,next_m,next_x,next_y = key,value,times,g,m,x,y
         if first > start:
             t = first - T + row
-            next_key,next_value,next_times = _fetch(k, v, count, kb, vb, cb, ct, cc, text, t, end,
+            next_key,next_value,next_times = _fetch(k, v, count, kb, vb, n, text, t, end,
                                                     c, KT, VT, D, COUNT, WHOLE)
             next_g = _load(grad, (text*n + t)*D + c, t, end, c, D, WHOLE)
             next_m,next_x,next_y = _kept(tiles, tile_size, tile - D, c < D, LOWEST)
@@ -300,12 +301,12 @@ class _Plan:
         S = _cdiv(_cdiv(n, parts), T)*T
         self.segments = _cdiv(n, S)
         self.grid,self.many = (blocks, self.segments, self.b),self.segments > 1
-        cb,ct,cc = (0, 0, 0) if count is None else count.stride()
         self.options = dict(
             n=n, S=S, segment_size=self.b*self.segments*self.d, tile_size=self.b*self.tiles*self.d,
-            kb=k.stride(0), vb=v.stride(0), cb=cb, ct=ct, cc=cc, KT=k.stride(1), VT=v.stride(1),
-            D=self.d, COUNT=count is not None, T=T, C=C, PAIR=max(1, 4//k.element_size()),
-            WHOLE=n % T == 0 and self.d % C == 0 and count is None, num_warps=1)
+            kb=k.stride(0), vb=v.stride(0), KT=k.stride(1), VT=v.stride(1), D=self.d, T=T,
+            C=C, COUNT=0 if count is None else 1 if count.shape[2] == 1 else 2,
+            WHOLE=n % T == 0 and self.d % C == 0 and count is None,
+            PAIR=max(1, 4//k.element_size()), num_warps=1)
 
     def states(self, k, parts):
         "Room for three numbers of each part of a text and channel."
@@ -359,7 +360,7 @@ def causal_mean(
     if key_padding_mask is not None:
         kept = (~key_padding_mask)[...,None].float()
         count = kept if count is None else count*kept
-    if count is not None: count = count.float().expand(v.shape)
+    if count is not None: count = count.float().contiguous()
     if not v.numel(): return k*v # nothing
     return _CausalMean.apply(_rows(k.to(dtype)), _rows(v.to(dtype)), count).to(v.dtype)
 
