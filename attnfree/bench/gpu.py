@@ -242,13 +242,13 @@ def time_operator(
 @checked
 def copy_speed(
     device:str,  # 'cuda' or 'cpu'
-    size:int,    # Bytes
+    memory:int,  # Bytes
 )->dict:         # `ms`, `GB_s`
     "A copy in memory, bytes read and written."
-    x = torch.empty(size, dtype=torch.uint8, device=device)
+    x = torch.empty(memory, dtype=torch.uint8, device=device)
     y = torch.empty_like(x)
     ms = compare({'': lambda: y.copy_(x)}, 20, 3).ms.iloc[0]
-    return dict(ms=round(ms, 4), GB_s=round(2*size/ms/1e6))
+    return dict(ms=round(ms, 4), GB_s=round(2*memory/ms/1e6))
 
 def operators(device, small):
     "Rows of the part `operators`."
