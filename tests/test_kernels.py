@@ -166,6 +166,7 @@ def test_a_graph_asks_once_whether_they_work():
 
 def test_means_with_biases_take_it_on_a_gpu():
     import attnfree.kernels.biased_mean as kernels
+    import attnfree.kernels.grid_mean as grids
     parts, called = vars(weighted_mean), []
     def noted(*args, **options):
         called.append(args[2].shape)
@@ -173,14 +174,18 @@ def test_means_with_biases_take_it_on_a_gpu():
     with patch.dict(parts, kernels_work=lambda name: True), \
             patch.dict(vars(biased_mean), kernels_work=lambda name: True), \
             patch.object(kernels, 'exact_band_mean', noted), \
-            patch.object(kernels, 'exact_full_mean', noted), FakeTensorMode():
+            patch.object(kernels, 'exact_full_mean', noted), \
+            patch.object(grids, 'grid_mean', noted), FakeTensorMode():
         k = torch.ones(2, 100, 8, device='cuda')
         band, w = torch.ones(2, 100, 64, device='cuda'), torch.ones(100, 100, device='cuda')
         band_mean(k, k, band, 63, sums='fast')
         band_mean(k, k, torch.cat([band, band], dim=2), 127, sums='double')
         full_mean(k, k, w, causal=True, sums='exact')
         assert called == [(2, 100, 64), (2, 100, 100), (100, 100)]
-        full_mean(k, k, w, sums='fast')
+        full_mean(k, k, w)
+        assert called.pop() == (100, 100)
+        long = torch.ones(2, 300, 8, device='cuda')
+        full_mean(long, long, torch.ones(300, 300, device='cuda'), sums='fast')
         band_mean(k, k, torch.cat([band, band[...,:2]], dim=2), 65, sums='fast')
         band_mean(k.cpu(), k.cpu(), band.cpu(), 63, sums='fast')
         assert len(called) == 3
@@ -231,4 +236,4 @@ def test_a_network_on_a_gpu(mixer):
     ids = torch.randint(17, (3, 64), device='cuda')
     y = network(ids)
     with patch.dict(os.environ, ATTNFREE_KERNELS='0'): assert_close(network(ids), y)
-    for name in ('prefix_mean', 'biased_mean'): assert weighted_mean.kernels_work(name)
+    for name in ('prefix_mean', 'biased_mean', 'grid_mean'): assert weighted_mean.kernels_work(name)

@@ -14,12 +14,20 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 # %% ../../nbs/kernels/00_proofs.ipynb #ef81c861
+_WIDEN = """ # the interpreter keeps bfloat16 as whole numbers, and would multiply these
+from triton.runtime.interpreter import InterpreterBuilder as _Builder
+import triton.language as _tl
+_dot = _Builder.create_dot
+def _wide(self, t): return self.cast_impl(t, _tl.float32) if t.dtype.scalar == _tl.bfloat16 else t
+_Builder.create_dot = lambda self, a, b, *rest: _dot(self, _wide(self, a), _wide(self, b), *rest)
+"""
+
 def interpreted(
     source:str, # A program whose last printed line is json
     **given,    # Variables for it, of types that json has
 ):              # What it printed last; raises `RuntimeError` with the end of its stderr if it fails
     "Run a program with kernels in Triton's interpreter."
-    given = f'import json\nglobals().update(json.loads({json.dumps(given)!r}))\n'
+    given = _WIDEN + f'import json\nglobals().update(json.loads({json.dumps(given)!r}))\n'
     done = subprocess.run([sys.executable, '-W', 'ignore', '-c', given + source], text=True,
                           capture_output=True, env={**os.environ, 'TRITON_INTERPRET': '1'})
     if done.returncode: raise RuntimeError(done.stderr[-3000:])

@@ -1,12 +1,14 @@
-"""Which learning rate each network of a group did best with, by the rows of its table.
+"""Which learning rate each network of some groups did best with, by the rows of their tables.
 
 A best rate at the edge of those that were tried asks for one more. Prints a line for each network,
 as a case of the group that is trained with these rates.
 
-    python results/board/rates.py controlled_rates
+    python results/board/rates.py controlled_rates controlled_edge
 """
 import sys
 from pathlib import Path
+
+import pandas as pd
 
 from attnfree.run.sweep import read_rows
 
@@ -26,5 +28,6 @@ def best_rates(table):
 
 
 if __name__ == '__main__':
-    for case, beyond in best_rates(read_rows(Path(__file__).parent/f'{sys.argv[1]}.csv')).items():
+    rows = pd.concat([read_rows(Path(__file__).parent/f'{group}.csv') for group in sys.argv[1:]])
+    for case, beyond in best_rates(rows).items():
         print(f"'{case}'," + (f'  # at the edge: try lr={beyond:g} as well' if beyond else ''))
