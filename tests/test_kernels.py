@@ -90,6 +90,33 @@ with torch.no_grad(): assert_close(exact_band_mean(k, v, band, 2), y, rtol=0, at
 print('true')''')
 
 
+def test_mixers_on_images_by_kernels():
+    "AFT-full and AFT-conv, as on a GPU, against PyTorch's operations."
+    assert interpreted('''
+import torch
+from torch.testing import assert_close
+from unittest.mock import patch
+from attnfree.aft import conv, variants
+from attnfree import biased_mean
+from attnfree.kernels import grid_mean as kernels
+from attnfree.mixer import randomise
+yes, taken, forward = lambda *_: True, [], kernels._forward
+kernels._forward = lambda *tensors: taken.append(1) or forward(*tensors)
+torch.manual_seed(0)
+mask = torch.rand(2, 12) > 0.7
+options = (dict(window=3), dict(window=3, connect=False), dict(window=9), dict(window=4))
+mixers = [randomise(conv.AFTConv(8, (3, 4), heads=2, **given), std=0.5) for given in options]
+for mixer in (*mixers, randomise(variants.AFTFull(8, (3, 4)), std=0.5)):
+    results, module = [], conv if isinstance(mixer, conv.AFTConv) else biased_mean
+    for there in (False, True):
+        x = torch.linspace(-2, 2, 192).sin().view(2, 12, 8).requires_grad_()
+        on_gpu = dict(fits_kernels=yes, kernels_work=yes) if there else {}
+        with patch.dict(vars(module), on_gpu): y = mixer(x, key_padding_mask=mask)
+        results.append((y, *torch.autograd.grad(y.cos().sum(), [x, *mixer.parameters()])))
+    assert_close(*results)
+print(json.dumps(len(taken) == 5))''')
+
+
 def test_kernels_with_biases_agree():
     assert interpreted('''
 from attnfree.kernels.biased_mean import agrees

@@ -15,7 +15,8 @@ from ..arguments import checked
 from ..mixer import count_heads
 from ..weighted_mean import choose_sums,exact_mean,in_scale,prepare_keys_values,row_top
 from ..weighted_mean import run_sums,safe_denominator,value_scale
-from ..biased_mean import band_mean,_weights
+from ..weighted_mean import fits_kernels,kernels_work,_kernels
+from ..biased_mean import band_mean,FEW,_weights
 from .variants import _Biased,_Windowed
 
 # %% ../../nbs/mixers/aft/01_conv.ipynb #20663839
@@ -109,19 +110,24 @@ def conv_mean(
                          f"{k.shape[2]} heads of k, which divide the {v.shape[2]} channels of v")
     if k.shape[1] != math.prod(grid):
         raise ValueError(f"k has {k.shape[1]} tokens, but grid={tuple(grid)} has {math.prod(grid)}")
-    k,v,keep = prepare_keys_values(k, v, key_padding_mask)
     # Reach of the kernel on the grid, before and after the token itself, along each axis:
     before,after = ([min(side, size-1) for size in grid] for side in (s//2, s-1-s//2))
     rows,columns = (slice(s//2-first, s//2+last+1) for first,last in zip(before, after))
     sides = dict(before=before, after=after)
     outside = connect and any(size-1 > min(ends) for size,ends in zip(grid, zip(before, after)))
+    def matrices(w): # of all pairs of tokens, `(heads, h*w, h*w)`
+        padded = F.pad(w, _around(*grid, **sides), value=0 if connect else -math.inf)
+        return _to_matrix(padded, *grid)
+    few = k.shape[1] <= FEW and 4 <= v.shape[2]//heads <= 32 and fits_kernels(v, v)
+    if few and kernels_work('grid_mean'):
+        w = matrices(w[:,rows,columns])
+        return _kernels().grid_mean.grid_mean(k, v, w, key_padding_mask)
+    k,v,keep = prepare_keys_values(k, v, key_padding_mask)
     def mean(k, v, w):
         flat = w.flatten(1)
         biases = F.pad(flat, (0, 1)) if outside else flat
         way,top = choose_sums(biases, sums),row_top(biases)
-        if way == 'exact':
-            padded = F.pad(w, _around(*grid, **sides), value=0 if connect else -math.inf)
-            return exact_mean(k, v, _to_matrix(padded, *grid), keep)
+        if way == 'exact': return exact_mean(k, v, matrices(w), keep)
         k,v,kept = (t if t is None else t.unflatten(1, grid) for t in (k, v, keep))
         if not connect: y = run_sums(way, _over_window, k, v, flat, top, keep=kept, **sides)
         else: y = run_sums(way, _over_grid, k, v, w, top, keep=kept, outside=outside, matmul=matmul,

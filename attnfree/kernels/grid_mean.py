@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['row_weights', 'grid_means', 'grid_backward', 'weight_gradients', 'grid_mean', 'agrees']
 
-# %% ../../nbs/kernels/03_grid_mean.ipynb #9a5a6d35
+# %% ../../nbs/kernels/03_grid_mean.ipynb #082d8bb7
 from functools import cache
 
 import torch,triton
@@ -17,10 +17,12 @@ from ..weighted_mean import _require_first_order
 from .proofs import small_case,trusted,with_gradients
 from .prefix_mean import HIGHEST,LARGE,LOWEST,SMALL,_cdiv,_rows
 
-# %% ../../nbs/kernels/03_grid_mean.ipynb #0ff88ca5
+# %% ../../nbs/kernels/03_grid_mean.ipynb #d192d54b
 @triton.jit
 def row_weights(w, p, spans, n, N:tl.constexpr, M:tl.constexpr):
-    "Weights `exp(w - the row's largest)`, `(N, N)`, 0 beyond n; and the span of each row, `(N,)`."
+    "Weights `exp(w - the row's largest)`, `(groups, N, N)`, 0 beyond n; and the rows' spans."
+    group = tl.program_id(1).to(tl.int64)
+    w,p,spans = w + group*n*n,p + group*N*N,spans + group*N
     i,j = tl.program_id(0)*M + tl.arange(0, M),tl.arange(0, N)
     inside = (i < n)[:,None] & (j < n)[None,:]
     bias = tl.load(w + i[:,None]*n + j[None,:], mask=inside, other=-float('inf'))
@@ -32,21 +34,31 @@ def row_weights(w, p, spans, n, N:tl.constexpr, M:tl.constexpr):
     tl.store(spans + i, tl.where(i < n, top - low, 0.))
 
 @triton.jit
+def _part(w, p, spans, n, width, N:tl.constexpr, C:tl.constexpr):
+    "A program's text, group, channels `(1, C)` and their end; the group's biases, weights, spans."
+    blocks = tl.cdiv(width, C)
+    group = (tl.program_id(0)//blocks).to(tl.int64)
+    c = group*width + tl.program_id(0)%blocks*C + tl.arange(0, C)[None,:]
+    text,end = tl.program_id(1).to(tl.int64),group*width + width
+    return text,group,c,end,w + group*n*n,p + group*N*N,spans + group*N
+
+@triton.jit
 def _one_by_one(spans, N:tl.constexpr):
     "Whether a row of biases spans more than products in float32 can hold."
     return tl.max(tl.load(spans + tl.arange(0, N)), axis=0) > 30.
 
-# %% ../../nbs/kernels/03_grid_mean.ipynb #316a990a
+# %% ../../nbs/kernels/03_grid_mean.ipynb #b76e0465
 @triton.jit
-def _terms(k, v, count, text, i, c, n, d, kb, vb, KT:tl.constexpr, VT:tl.constexpr,
-           COUNT:tl.constexpr):
+def _terms(k, v, count, text, group, i, c, n, end, kb, vb, KT:tl.constexpr, VT:tl.constexpr,
+           COUNT:tl.constexpr, SHARED:tl.constexpr):
     "Keys, values times SMALL, and how often each counts: tokens `(M, 1)`, channels `(1, C)`."
-    counts = (i < n) & (c < d)
+    counts = (i < n) & (c < end)
     times = 1.
     if COUNT:
         times = tl.load(count + text*n + i + 0*c, mask=counts, other=0.)
         counts = times > 0 # nothing is read of padding
-    key = tl.load(k + text*kb + i*KT + c, mask=counts, other=0.).to(tl.float32)
+    key = text*kb + i*KT + (group if SHARED else c)
+    key = tl.load(k + key, mask=counts, other=0.).to(tl.float32)
     value = tl.load(v + text*vb + i*VT + c, mask=counts, other=0.).to(tl.float32)*SMALL
     return tl.where(counts, key, LOWEST),value,times
 
@@ -66,13 +78,15 @@ def _weight(key, bias, times, top, low, COUNT:tl.constexpr):
     return e
 
 @triton.jit
-def _exact_rows(k, v, count, w, text, i, c, n, d, kb, vb, KT:tl.constexpr, VT:tl.constexpr,
-                COUNT:tl.constexpr, M:tl.constexpr, C:tl.constexpr):
+def _exact_rows(k, v, count, w, text, group, i, c, n, end, kb, vb, KT:tl.constexpr,
+                VT:tl.constexpr, COUNT:tl.constexpr, SHARED:tl.constexpr, M:tl.constexpr,
+                C:tl.constexpr):
     "Rows `i`: the largest exponent and its error, sums, denominators; exponentials one by one."
     top,low = tl.full((M, C), -float('inf'), tl.float32),tl.zeros((M, C), tl.float32)
     total,weight = tl.zeros((M, C), tl.float32),tl.zeros((M, C), tl.float32)
     for s in range(n):
-        key,value,times = _terms(k, v, count, text, s + 0*c, c, n, d, kb, vb, KT, VT, COUNT)
+        key,value,times = _terms(k, v, count, text, group, s + 0*c, c, n, end, kb, vb, KT, VT,
+                                 COUNT, SHARED)
         bias = tl.load(w + i*n + s, mask=i < n, other=0.)
         high,error = _sum(key, bias)
         seen = bias > -float('inf')
@@ -80,30 +94,32 @@ def _exact_rows(k, v, count, w, text, i, c, n, d, kb, vb, KT:tl.constexpr, VT:tl
         higher = seen & ((high > top) | ((high == top) & (error > low)))
         top,low = tl.where(higher, high, top),tl.where(higher, error, low)
     for s in range(n):
-        key,value,times = _terms(k, v, count, text, s + 0*c, c, n, d, kb, vb, KT, VT, COUNT)
+        key,value,times = _terms(k, v, count, text, group, s + 0*c, c, n, end, kb, vb, KT, VT,
+                                 COUNT, SHARED)
         bias = tl.load(w + i*n + s, mask=i < n, other=0.)
         e = _weight(key, bias, times, top, low, COUNT)
         total += e*value
         weight += e
     return top,low,total,tl.where(weight == 0, 1., weight) # 0: all tokens are padding
 
-# %% ../../nbs/kernels/03_grid_mean.ipynb #3fcfafe1
+# %% ../../nbs/kernels/03_grid_mean.ipynb #d624fa6b
 @triton.jit
-def grid_means(k, v, count, w, p, spans, mean, n, d, kb, vb, KT:tl.constexpr, VT:tl.constexpr,
-               COUNT:tl.constexpr, PRECISION:tl.constexpr, N:tl.constexpr, M:tl.constexpr,
-               C:tl.constexpr):
+def grid_means(k, v, count, w, p, spans, mean, n, d, width, kb, vb, KT:tl.constexpr,
+               VT:tl.constexpr, COUNT:tl.constexpr, SHARED:tl.constexpr, PRECISION:tl.constexpr,
+               N:tl.constexpr, M:tl.constexpr, C:tl.constexpr):
     "The means of all tokens of a text, C channels of them."
-    text,c = tl.program_id(1).to(tl.int64),tl.program_id(0)*C + tl.arange(0, C)[None,:]
+    text,group,c,end,w,p,spans = _part(w, p, spans, n, width, N, C)
     j = tl.arange(0, N)[:,None]
     if _one_by_one(spans, N):
         for start in range(0, n, 16):
             i = start + tl.arange(0, 16)[:,None]
-            top,low,total,weight = _exact_rows(k, v, count, w, text, i, c, n, d, kb, vb, KT, VT,
-                                           COUNT, 16, C)
+            top,low,total,weight = _exact_rows(k, v, count, w, text, group, i, c, n, end, kb, vb,
+                                               KT, VT, COUNT, SHARED, 16, C)
             tl.store(mean + (text*n + i)*d + c, (total/weight*LARGE).to(mean.dtype.element_ty),
-                     mask=(i < n) & (c < d))
+                     mask=(i < n) & (c < end))
     else:
-        key,value,times = _terms(k, v, count, text, j, c, n, d, kb, vb, KT, VT, COUNT)
+        key,value,times = _terms(k, v, count, text, group, j, c, n, end, kb, vb, KT, VT, COUNT,
+                                 SHARED)
         e = tl.exp(key - tl.max(key, axis=0, keep_dims=True))
         if COUNT: e = e*times
         x,e = (e*value).to(p.dtype.element_ty),e.to(p.dtype.element_ty)
@@ -114,24 +130,35 @@ def grid_means(k, v, count, w, p, spans, mean, n, d, kb, vb, KT:tl.constexpr, VT
             weight = tl.dot(weights, e, input_precision=PRECISION)
             weight = tl.where(weight == 0, 1., weight)
             tl.store(mean + (text*n + i)*d + c, (total/weight*LARGE).to(mean.dtype.element_ty),
-                     mask=(i < n) & (c < d))
+                     mask=(i < n) & (c < end))
 
-# %% ../../nbs/kernels/03_grid_mean.ipynb #d241b061
+# %% ../../nbs/kernels/03_grid_mean.ipynb #c54c75ea
 @triton.jit
-def grid_backward(k, v, count, w, p, spans, grad, dk, dv, z, x, rows, n, d, size, kb, vb,
-                  KT:tl.constexpr, VT:tl.constexpr, COUNT:tl.constexpr, PRECISION:tl.constexpr,
-                  N:tl.constexpr, M:tl.constexpr, C:tl.constexpr):
+def _store_keys(dk, text, group, i, c, n, d, end, width, gradient, SHARED:tl.constexpr):
+    "Gradients of keys, of each channel or, summed, of a group."
+    if SHARED:
+        gradient = tl.sum(tl.where(c < end, gradient, 0.), axis=1, keep_dims=True)
+        at = (text*n + i)*(d//width) + group
+        tl.store(dk + at, gradient.to(dk.dtype.element_ty), mask=i < n)
+    else:
+        at = (text*n + i)*d + c
+        tl.store(dk + at, gradient.to(dk.dtype.element_ty), mask=(i < n) & (c < end))
+
+@triton.jit
+def grid_backward(k, v, count, w, p, spans, grad, dk, dv, z, x, rows, n, d, width, size, kb, vb,
+                  KT:tl.constexpr, VT:tl.constexpr, COUNT:tl.constexpr, SHARED:tl.constexpr,
+                  PRECISION:tl.constexpr, N:tl.constexpr, M:tl.constexpr, C:tl.constexpr):
     """Gradients of keys and values; and for those of the biases the factors z and x, `(b, n, 2*d)`,
     or, one by one, what rows send, `(4, b, n, d)`: their largest exponent, its
     error, the gradients of both sums."""
-    text,c = tl.program_id(1).to(tl.int64),tl.program_id(0)*C + tl.arange(0, C)[None,:]
+    text,group,c,end,w,p,spans = _part(w, p, spans, n, width, N, C)
     j = tl.arange(0, N)[:,None]
     if _one_by_one(spans, N):
         for start in range(0, n, 16):
             i = start + tl.arange(0, 16)[:,None]
-            at,inside = (text*n + i)*d + c,(i < n) & (c < d)
-            top,low,total,weight = _exact_rows(k, v, count, w, text, i, c, n, d, kb, vb, KT, VT,
-                                           COUNT, 16, C)
+            at,inside = (text*n + i)*d + c,(i < n) & (c < end)
+            top,low,total,weight = _exact_rows(k, v, count, w, text, group, i, c, n, end, kb, vb,
+                                               KT, VT, COUNT, SHARED, 16, C)
             g = tl.load(grad + at, mask=inside, other=0.).to(tl.float32)/weight
             tl.store(rows + at, top, mask=inside)
             tl.store(rows + size + at, low, mask=inside)
@@ -140,28 +167,30 @@ def grid_backward(k, v, count, w, p, spans, grad, dk, dv, z, x, rows, n, d, size
         tl.debug_barrier() # other threads read of the rows than wrote them
         for start in range(0, n, 16):
             i = start + tl.arange(0, 16)[:,None]
-            key,value,times = _terms(k, v, count, text, i, c, n, d, kb, vb, KT, VT, COUNT)
+            key,value,times = _terms(k, v, count, text, group, i, c, n, end, kb, vb, KT, VT, COUNT,
+                                     SHARED)
             gs,hs = tl.zeros((16, C), tl.float32),tl.zeros((16, C), tl.float32)
             for t in range(n):
                 at = rows + (text*n + t)*d + c
-                top = tl.load(at, mask=c < d, other=HIGHEST)
-                low = tl.load(at + size, mask=c < d, other=0.)
+                top = tl.load(at, mask=c < end, other=HIGHEST)
+                low = tl.load(at + size, mask=c < end, other=0.)
                 bias = tl.load(w + t*n + i, mask=i < n, other=-float('inf'))
                 e = _weight(key, bias, times, top, low, COUNT)
-                gs += e*tl.load(at + 2*size, mask=c < d, other=0.)
-                hs += e*tl.load(at + 3*size, mask=c < d, other=0.)
-            at,inside = (text*n + i)*d + c,(i < n) & (c < d)
+                gs += e*tl.load(at + 2*size, mask=c < end, other=0.)
+                hs += e*tl.load(at + 3*size, mask=c < end, other=0.)
+            at,inside = (text*n + i)*d + c,(i < n) & (c < end)
             tl.store(dv + at, gs.to(dv.dtype.element_ty), mask=inside)
-            tl.store(dk + at, ((gs*value + hs)*LARGE).to(dk.dtype.element_ty), mask=inside)
+            _store_keys(dk, text, group, i, c, n, d, end, width, (gs*value + hs)*LARGE, SHARED)
     else:
-        key,value,times = _terms(k, v, count, text, j, c, n, d, kb, vb, KT, VT, COUNT)
+        key,value,times = _terms(k, v, count, text, group, j, c, n, end, kb, vb, KT, VT, COUNT,
+                                 SHARED)
         top = tl.max(key, axis=0, keep_dims=True)
         e = tl.exp(key - top)
         if COUNT: e = e*times
         ev,e = (e*value).to(p.dtype.element_ty),e.to(p.dtype.element_ty)
         for start in range(0, n, M): # of rows
             i = start + tl.arange(0, M)[:,None]
-            at,inside = (text*n + i)*d + c,(i < n) & (c < d)
+            at,inside = (text*n + i)*d + c,(i < n) & (c < end)
             weights = tl.load(p + i*N + tl.arange(0, N)[None,:])
             total = tl.dot(weights, ev, input_precision=PRECISION)
             weight = tl.dot(weights, e, input_precision=PRECISION)
@@ -171,32 +200,36 @@ def grid_backward(k, v, count, w, p, spans, grad, dk, dv, z, x, rows, n, d, size
             tl.store(to, g.to(z.dtype.element_ty), mask=inside)
             tl.store(to + d, (-g*(total/weight)).to(z.dtype.element_ty), mask=inside)
         tl.debug_barrier()
-        sent,known = z + (text*n + j)*2*d + c,(j < n) & (c < d)
+        sent,known = z + (text*n + j)*2*d + c,(j < n) & (c < end)
         gs,hs = tl.load(sent, mask=known, other=0.),tl.load(sent + d, mask=known, other=0.)
         for start in range(0, n, M): # of tokens that are read
             i = start + tl.arange(0, M)[:,None]
-            place,inside = (text*n + i)*d + c,(i < n) & (c < d)
+            place,inside = (text*n + i)*d + c,(i < n) & (c < end)
             turned = tl.trans(tl.load(p + j*N + start + tl.arange(0, M)[None,:]))
-            own,term,often = _terms(k, v, count, text, i, c, n, d, kb, vb, KT, VT, COUNT)
+            own,term,often = _terms(k, v, count, text, group, i, c, n, end, kb, vb, KT, VT, COUNT,
+                                     SHARED)
             factor = tl.exp(own - top)
             if COUNT: factor = factor*often
             dvalue = factor*tl.dot(turned, gs, input_precision=PRECISION)
             dkey = dvalue*term + factor*tl.dot(turned, hs, input_precision=PRECISION)
             tl.store(dv + place, dvalue.to(dv.dtype.element_ty), mask=inside)
-            tl.store(dk + place, (dkey*LARGE).to(dk.dtype.element_ty), mask=inside)
+            _store_keys(dk, text, group, i, c, n, d, end, width, dkey*LARGE, SHARED)
             to = x + (text*n + i)*2*d + c
             tl.store(to, (factor*term).to(x.dtype.element_ty), mask=inside)
             tl.store(to + d, factor.to(x.dtype.element_ty), mask=inside)
 
 @triton.jit
-def weight_gradients(k, v, count, w, p, spans, z, x, rows, dw, n, d, size, kb, vb, items, each,
-                     KT:tl.constexpr, VT:tl.constexpr, COUNT:tl.constexpr, PRECISION:tl.constexpr,
-                     N:tl.constexpr, T:tl.constexpr, BK:tl.constexpr):
-    "A tile of the gradients of biases, over a part of the texts and channels, `(parts, n, n)`."
-    tile,part = tl.program_id(0),tl.program_id(1)
+def weight_gradients(k, v, count, w, p, spans, z, x, rows, dw, n, d, width, size, kb, vb, items,
+                     each, KT:tl.constexpr, VT:tl.constexpr, COUNT:tl.constexpr,
+                     SHARED:tl.constexpr, PRECISION:tl.constexpr, N:tl.constexpr, T:tl.constexpr,
+                     BK:tl.constexpr):
+    "A tile of the gradients of biases, over a part of texts and channels, `(parts, groups, n, n)`."
+    tile,part,group = tl.program_id(0),tl.program_id(1),tl.program_id(2).to(tl.int64)
+    w,p,spans = w + group*n*n,p + group*N*N,spans + group*N
+    dw += (part*tl.num_programs(2) + group)*n*n
     j = tile%(N//T)*T + tl.arange(0, T)[None,:]
     first,last = part*each,tl.minimum(part*each + each, items)
-    blocks = tl.cdiv(2*d, BK)
+    blocks = tl.cdiv(width, BK)
     if _one_by_one(spans, N):
         for start in range(0, T, 16): # rows
             i = tile//(N//T)*T + start + tl.arange(0, 16)[:,None]
@@ -204,58 +237,67 @@ def weight_gradients(k, v, count, w, p, spans, z, x, rows, dw, n, d, size, kb, v
             total = tl.zeros((16, T), tl.float32)
             for item in range(first, last):
                 text = (item//blocks).to(tl.int64)
-                for c in range(item%blocks*(BK//2), tl.minimum((item%blocks + 1)*(BK//2), d)):
-                    key,value,times = _terms(k, v, count, text, j, c + 0*j, n, d, kb, vb, KT, VT,
-                                             COUNT)
+                for place in range(item%blocks*BK, tl.minimum((item%blocks + 1)*BK, width)):
+                    c = group*width + place
+                    key,value,times = _terms(k, v, count, text, group, j, c + 0*j, n, d, kb, vb,
+                                             KT, VT, COUNT, SHARED)
                     at = rows + (text*n + i)*d + c
                     top = tl.load(at, mask=i < n, other=HIGHEST)
                     low = tl.load(at + size, mask=i < n, other=0.)
                     g = tl.load(at + 2*size, mask=i < n, other=0.)
                     h = tl.load(at + 3*size, mask=i < n, other=0.)
-                    e = _weight(key, bias, times, top, low, COUNT)
-                    total += e*(g*value + h)
-            tl.store(dw + (part*n + i)*n + j, total*LARGE, mask=(i < n) & (j < n))
+                    total += _weight(key, bias, times, top, low, COUNT)*(g*value + h)
+            tl.store(dw + i*n + j, total*LARGE, mask=(i < n) & (j < n))
     else:
         r = tile//(N//T)*T + tl.arange(0, T)[:,None]
         products = tl.zeros((T, T), tl.float32)
         for item in range(first, last):
-            text,c = (item//blocks).to(tl.int64),item%blocks*BK + tl.arange(0, BK)
-            left = tl.load(z + (text*n + r)*2*d + c[None,:], mask=(r < n) & (c < 2*d)[None,:],
-                           other=0.)
-            right = tl.load(x + (text*n + j)*2*d + c[:,None], mask=(j < n) & (c < 2*d)[:,None],
-                            other=0.)
-            products = tl.dot(left, right, products, input_precision=PRECISION)
+            text,place = (item//blocks).to(tl.int64),item%blocks*BK + tl.arange(0, BK)
+            left = z + (text*n + r)*2*d + (group*width + place)[None,:]
+            right = x + (text*n + j)*2*d + (group*width + place)[:,None]
+            in_left = (r < n) & (place < width)[None,:]
+            in_right = (j < n) & (place < width)[:,None]
+            g,ev = tl.load(left, mask=in_left, other=0.),tl.load(right, mask=in_right, other=0.)
+            products = tl.dot(g, ev, products, input_precision=PRECISION)
+            h = tl.load(left + d, mask=in_left, other=0.)
+            e = tl.load(right + d, mask=in_right, other=0.)
+            products = tl.dot(h, e, products, input_precision=PRECISION)
         products *= tl.load(p + r*N + j).to(tl.float32)
-        tl.store(dw + (part*n + r)*n + j, products*LARGE, mask=(r < n) & (j < n))
+        tl.store(dw + r*n + j, products*LARGE, mask=(r < n) & (j < n))
 
-# %% ../../nbs/kernels/03_grid_mean.ipynb #6db88e4f
+# %% ../../nbs/kernels/03_grid_mean.ipynb #a99d9fb0
 class _Plan:
     "What the kernels are launched with."
-    def __init__(self, k, v, count):
-        (b,n,d),half = k.shape,k.element_size() == 2
-        self.N = max(16, 1 << (n - 1).bit_length())
-        self.kind = torch.bfloat16 if half else torch.float32
-        N,M = self.N,min(64 if half else 16, self.N)
-        given = dict(n=n, d=d, kb=k.stride(0), vb=v.stride(0), KT=k.stride(1), VT=v.stride(1), N=N,
-                     COUNT=count is not None, PRECISION='tf32' if half else 'tf32x3')
-        C = 64 if half else 16
-        self.rows,self.row = (N//min(64, N),),dict(n=n, N=N, M=min(64, N), num_warps=8)
-        self.forward,self.means = (_cdiv(d, C), b),given | dict(M=M, C=C, num_warps=8, num_stages=1)
-        C = 32 if half else 16
-        self.backward = _cdiv(d, C),b
+    def __init__(self, k, v, w, count):
+        (b,n,d),groups,half = v.shape,len(w),k.element_size() == 2
+        width,shared = d//groups,k.shape[2] < d
+        self.N = N = max(16, 1 << (n - 1).bit_length())
+        self.kind,M = torch.bfloat16 if half else torch.float32,min(64 if half else 16, N)
+        given = dict(n=n, d=d, width=width, kb=k.stride(0), vb=v.stride(0), KT=k.stride(1),
+                     VT=v.stride(1), COUNT=count is not None, SHARED=shared,
+                     PRECISION='tf32' if half else 'tf32x3', N=N)
+        def channels(most): # a group with one key for all its channels is one program's
+            fit = max(16, 1 << (width - 1).bit_length())
+            return fit if shared else min(most if half else 16, fit)
+        C = channels(64)
+        self.rows,self.row = (N//min(64, N), groups),dict(n=n, N=N, M=min(64, N), num_warps=8)
+        self.forward = groups*_cdiv(width, C),b
+        self.means = given | dict(M=M, C=C, num_warps=8, num_stages=1)
+        C = channels(32)
+        self.backward = groups*_cdiv(width, C),b
         self.gradients = given | dict(size=b*n*d, M=M, C=C, num_warps=4, num_stages=1)
-        T,BK = min(128 if half else 64, N),64 if half else 32
-        items,self.tiles = b*_cdiv(2*d, BK),(N//T)**2
-        each = _cdiv(items, max(1, min(items, 264//self.tiles)))
-        self.parts = _cdiv(items, each)
+        T,BK = min(128 if half else 64, N),min(64 if half else 32, channels(64))
+        items,tiles = b*_cdiv(width, BK),(N//T)**2
+        each = _cdiv(items, max(1, min(items, 264//(tiles*groups))))
+        self.of_weights = tiles,_cdiv(items, each),groups
         self.products = given | dict(size=b*n*d, items=items, each=each, T=T, BK=BK, num_warps=8,
-                                     num_stages=3)
+                                     num_stages=2)
 
 def _forward(k, v, w, count):
     "The mean, the weights of rows, and the spans of their biases."
-    plan = _Plan(k, v, count)
-    p = k.new_empty(plan.N, plan.N, dtype=plan.kind)
-    spans = k.new_empty(plan.N, dtype=torch.float32)
+    plan = _Plan(k, v, w, count)
+    p = k.new_empty(len(w), plan.N, plan.N, dtype=plan.kind)
+    spans = k.new_empty(len(w), plan.N, dtype=torch.float32)
     mean = torch.empty_like(v, memory_format=torch.contiguous_format)
     row_weights[plan.rows](w, p, spans, **plan.row)
     times = w if count is None else count
@@ -264,14 +306,14 @@ def _forward(k, v, w, count):
 
 def _backward(k, v, w, count, p, spans, grad):
     "The gradients of keys, values and biases."
-    plan,(b,n,d),grad = _Plan(k, v, count),k.shape,grad.contiguous()
+    plan,(b,n,d),grad = _Plan(k, v, w, count),v.shape,grad.contiguous()
     dk,dv = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (k, v))
     z,x = (k.new_empty(b, n, 2*d, dtype=plan.kind) for _ in range(2))
-    rows = k.new_empty(4, b, n, d, dtype=torch.float32)  # written one by one only
-    dw = w.new_empty(plan.parts, n, n)
-    given = (k, v, w if count is None else count, w, p, spans)
+    rows = k.new_empty(4, b, n, d, dtype=torch.float32) # written one by one only
+    dw = w.new_empty(plan.of_weights[1], *w.shape)
+    given = k,v,w if count is None else count,w,p,spans
     grid_backward[plan.backward](*given, grad, dk, dv, z, x, rows, **plan.gradients)
-    weight_gradients[plan.tiles,plan.parts](*given, z, x, rows, dw, **plan.products)
+    weight_gradients[plan.of_weights](*given, z, x, rows, dw, **plan.products)
     return dk,dv,dw.sum(dim=0)
 
 class _GridMean(torch.autograd.Function):
@@ -286,12 +328,12 @@ class _GridMean(torch.autograd.Function):
         _require_first_order()
         return *_backward(*ctx.saved_tensors, grad),None
 
-# %% ../../nbs/kernels/03_grid_mean.ipynb #f3ca11d8
+# %% ../../nbs/kernels/03_grid_mean.ipynb #afb73610
 @checked
 def grid_mean(
-    k:Tensor,                     # Keys, `(b, n, d)`, n up to 256
+    k:Tensor,                     # Keys, `(b, n, d)`, n up to 256; or `(b, n, groups)`
     v:Tensor,                     # Values, `(b, n, d)`
-    w:Tensor,                     # Position biases, `(n, n)`; row t: those of query token t
+    w:Tensor,                     # Biases, `(n, n)` or `(groups, n, n)`; row t: of query token t
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
 )->Tensor:                        # `(b, n, d)`
     "The mean of `v`, weighted by `exp(k + w)`, all tokens visible, as `full_mean` computes it."
@@ -300,11 +342,11 @@ def grid_mean(
                          "hold: use full_mean(..., kernel=False)")
     dtype = torch.promote_types(k.dtype, v.dtype)
     count = None if key_padding_mask is None else (~key_padding_mask).float()
-    if not v.numel(): return k*v + w.sum()*0 # nothing
-    k,v = _rows(k.to(dtype)),_rows(v.to(dtype))
-    return _GridMean.apply(k, v, w.float().contiguous(), count).to(v.dtype)
+    if not v.numel(): return v + k.sum() + w.sum() # nothing
+    w = (w if w.ndim == 3 else w[None]).float().contiguous()
+    return _GridMean.apply(_rows(k.to(dtype)), _rows(v.to(dtype)), w, count).to(v.dtype)
 
-# %% ../../nbs/kernels/03_grid_mean.ipynb #73aa9f7e
+# %% ../../nbs/kernels/03_grid_mean.ipynb #cd3ba206
 def _pairs(device):
     "Means over a grid by kernels and by PyTorch's operations, with biases of both kinds."
     (k,v,w),mask = small_case(device, (40, 40))
