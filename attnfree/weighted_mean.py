@@ -274,7 +274,7 @@ def linear_scan(
 def _kernels():
     "The kernels' package, or `None`, with one warning, where triton is missing or too old."
     try:
-        for name in ('prefix_mean', 'biased_mean', 'grid_mean'):
+        for name in ('prefix_mean', 'biased_mean', 'grid_mean', 'spatial_gate'):
             import_module(f'attnfree.kernels.{name}')
         return import_module('attnfree.kernels')
     except (ImportError, AttributeError) as error:
@@ -283,7 +283,7 @@ def _kernels():
 
 @checked
 def kernels_work(
-    name:str, # `'prefix_mean'`, `'biased_mean'` or `'grid_mean'`, a module of attnfree.kernels
+    name:str, # A module of attnfree.kernels: `'prefix_mean'`, `'grid_mean'` ...
 )->bool:      # `False` also if the environment has `ATTNFREE_KERNELS=0`
     "Whether kernels for a GPU can be used."
     if os.environ.get('ATTNFREE_KERNELS') == '0' or not torch.cuda.is_available(): return False

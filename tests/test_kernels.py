@@ -12,7 +12,7 @@ from attnfree.biased_mean import band_mean, full_mean
 from attnfree.kernels.proofs import interpreted
 from attnfree.language import create_model
 from attnfree.mixer import randomise
-from attnfree.weighted_mean import plain_mean
+from attnfree.weighted_mean import exact_mean, plain_mean
 
 pytest.importorskip('triton')
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
@@ -112,6 +112,32 @@ for mixer in (*mixers, randomise(variants.AFTFull(8, (3, 4)), std=0.5)):
         x = torch.linspace(-2, 2, 192).sin().view(2, 12, 8).requires_grad_()
         on_gpu = dict(fits_kernels=yes, kernels_work=yes) if there else {}
         with patch.dict(vars(module), on_gpu): y = mixer(x, key_padding_mask=mask)
+        results.append((y, *torch.autograd.grad(y.cos().sum(), [x, *mixer.parameters()])))
+    assert_close(*results)
+print(json.dumps(len(taken) == 5))''')
+
+
+def test_gates_by_kernels():
+    "gMLP's and aMLP's gates as on a GPU, against PyTorch's operations."
+    assert interpreted('''
+import torch
+from torch.testing import assert_close
+from unittest.mock import patch
+from attnfree import sgu
+from attnfree.kernels import spatial_gate as kernels
+from attnfree.mixer import randomise
+yes, taken, gate = lambda *_: True, [], kernels.gate_tokens
+kernels.gate_tokens = lambda *tensors: taken.append(1) or gate(*tensors)
+torch.manual_seed(0)
+mask = torch.rand(2, 12) > 0.7
+options = dict(attention=4), dict(causal=True), dict(form='multiplicative'), dict(heads=2), {}
+for given in options:
+    grid = (12,) if 'causal' in given else (3, 4)
+    mixer, results = randomise(sgu.GatedMLP(8, grid, hidden=16, **given), std=0.5), []
+    for there in (False, True):
+        x = torch.linspace(-2, 2, 192).sin().view(2, 12, 8).requires_grad_()
+        on_gpu = dict(fits_kernels=yes, kernels_work=yes) if there else {}
+        with patch.dict(vars(sgu), on_gpu): y = mixer(x, key_padding_mask=mask)
         results.append((y, *torch.autograd.grad(y.cos().sum(), [x, *mixer.parameters()])))
     assert_close(*results)
 print(json.dumps(len(taken) == 5))''')
@@ -256,6 +282,28 @@ def test_biases_on_a_gpu(left, right, groups, dtype):
 
 
 @needs_gpu
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize('shape, groups, heads', [
+    ((2, 197, 384), 1, False), ((1, 50, 70), 2, False), ((2, 196, 384), 16, True),
+    ((3, 64, 192), 32, True)])
+def test_grids_on_a_gpu(shape, groups, heads, dtype):
+    from attnfree.kernels.grid_mean import grid_mean
+    torch.manual_seed(0)
+    b, n, d = shape
+    v, grad = (torch.randn(shape, device='cuda').to(dtype) for _ in range(2))
+    k = torch.randn(b, n, groups if heads else d, device='cuda').to(dtype)
+    for spread in (1, 100):  # by products, and one by one
+        results, w = [], spread*torch.randn(groups, n, n, device='cuda')
+        for kernel in (True, False):
+            inputs = [(t if kernel else t.float()).clone().requires_grad_() for t in (k, v, w)]
+            y = (grid_mean if kernel else exact_mean)(*inputs)
+            results.append((y, *torch.autograd.grad(y, inputs, grad.to(y.dtype))))
+        within = 1e-4 if dtype == torch.float32 else 3e-2
+        for found, expected in zip(*results):
+            assert (found.float() - expected).abs().max() <= within*expected.abs().max()
+
+
+@needs_gpu
 @pytest.mark.parametrize('mixer', ['aft_simple', 'aft_local', 'aft_conv', 'aft_full'])
 def test_a_network_on_a_gpu(mixer):
     torch.manual_seed(0)
@@ -263,4 +311,5 @@ def test_a_network_on_a_gpu(mixer):
     ids = torch.randint(17, (3, 64), device='cuda')
     y = network(ids)
     with patch.dict(os.environ, ATTNFREE_KERNELS='0'): assert_close(network(ids), y)
-    for name in ('prefix_mean', 'biased_mean', 'grid_mean'): assert weighted_mean.kernels_work(name)
+    for name in ('prefix_mean', 'biased_mean', 'grid_mean', 'spatial_gate'):
+        assert weighted_mean.kernels_work(name)
