@@ -118,8 +118,8 @@ def conv_mean(
     def matrices(w): # of all pairs of tokens, `(heads, h*w, h*w)`
         padded = F.pad(w, _around(*grid, **sides), value=0 if connect else -math.inf)
         return _to_matrix(padded, *grid)
-    few = k.shape[1] <= FEW and 4 <= v.shape[2]//heads <= 32 and fits_kernels(v, v)
-    if few and kernels_work('grid_mean'):
+    few = connect and k.shape[1] <= FEW and fits_kernels(v, v)
+    if few and 4 <= v.shape[2]//heads <= 32 and kernels_work('grid_mean'): # others waste products
         w = matrices(w[:,rows,columns])
         return _kernels().grid_mean.grid_mean(k, v, w, key_padding_mask)
     k,v,keep = prepare_keys_values(k, v, key_padding_mask)

@@ -28,7 +28,7 @@ def row_weights(w, p, spans, n, N:tl.constexpr, M:tl.constexpr):
     bias = tl.load(w + i[:,None]*n + j[None,:], mask=inside, other=-float('inf'))
     seen = bias > -float('inf')
     top = tl.max(tl.where(seen, bias, LOWEST), axis=1)
-    low = tl.min(tl.where(seen, bias, HIGHEST), axis=1)
+    low = tl.min(tl.where(inside, bias, HIGHEST), axis=1) # hidden: -inf
     e = tl.where(seen, tl.exp(bias - top[:,None]), 0.)
     tl.store(p + i[:,None]*N + j[None,:], e.to(p.dtype.element_ty))
     tl.store(spans + i, tl.where(i < n, top - low, 0.))
@@ -148,9 +148,8 @@ def _store_keys(dk, text, group, i, c, n, d, end, width, gradient, SHARED:tl.con
 def grid_backward(k, v, count, w, p, spans, grad, dk, dv, z, x, rows, n, d, width, size, kb, vb,
                   KT:tl.constexpr, VT:tl.constexpr, COUNT:tl.constexpr, SHARED:tl.constexpr,
                   PRECISION:tl.constexpr, N:tl.constexpr, M:tl.constexpr, C:tl.constexpr):
-    """Gradients of keys and values; and for those of the biases the factors z and x, `(b, n, 2*d)`,
-    or, one by one, what rows send, `(4, b, n, d)`: their largest exponent, its
-    error, the gradients of both sums."""
+    """Gradients of keys and values. For those of the biases: the factors z and x, `(b, n, 2*d)`; or,
+    one by one, the largest exponent of rows, its error, and the gradients of their two sums."""
     text,group,c,end,w,p,spans = _part(w, p, spans, n, width, N, C)
     j = tl.arange(0, N)[:,None]
     if _one_by_one(spans, N):

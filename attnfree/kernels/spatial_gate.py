@@ -20,7 +20,7 @@ from .prefix_mean import _cdiv,_rows
 # %% ../../nbs/kernels/04_spatial_gate.ipynb #1172dabc
 @triton.jit
 def padded_weights(w, p, n, N:tl.constexpr, M:tl.constexpr):
-    "Matrices `(heads, N, N)` for the products, 0 beyond n, of the first rows and columns of `w`."
+    "Matrices for the products, `(heads, N, N)`, 0 beyond n."
     head = tl.program_id(1).to(tl.int64)
     i,j = tl.program_id(0)*M + tl.arange(0, M)[:,None],tl.arange(0, N)[None,:]
     x = tl.load(w + (head*n + i)*n + j, mask=(i < n) & (j < n), other=0.)
@@ -35,6 +35,16 @@ def _channels(p, bias, n, width, N:tl.constexpr, C:tl.constexpr):
     return tl.program_id(1).to(tl.int64),c,head*width + width,p + head*N*N,bias + head*n
 
 @triton.jit
+def _gate(x, extra, p, bias, i, at, inside, n, EXTRA:tl.constexpr, PRECISION:tl.constexpr,
+          N:tl.constexpr):
+    "The gates of tokens `i`, `(M, C)`, from the tokens `x` that they read, `(N, C)`."
+    weights = tl.load(p + i*N + tl.arange(0, N)[None,:])
+    gate = tl.dot(weights, x, input_precision=PRECISION)
+    gate += tl.load(bias + i, mask=i < n, other=0.)
+    if EXTRA: gate += tl.load(extra + at, mask=inside, other=0.).to(tl.float32)
+    return gate
+
+@triton.jit
 def gates(z, read, extra, p, bias, y, n, d, width, zb, ZT:tl.constexpr, EXTRA:tl.constexpr,
           PRECISION:tl.constexpr, N:tl.constexpr, M:tl.constexpr, C:tl.constexpr):
     "Each token of a text, C channels of them, times `W read + bias`, with EXTRA plus that."
@@ -45,10 +55,7 @@ def gates(z, read, extra, p, bias, y, n, d, width, zb, ZT:tl.constexpr, EXTRA:tl
     for start in range(0, n, M):
         i = start + tl.arange(0, M)[:,None]
         inside,at = (i < n) & (c < end),(text*n + i)*d + c
-        weights = tl.load(p + i*N + tl.arange(0, N)[None,:])
-        gate = tl.dot(weights, x, input_precision=PRECISION)
-        gate += tl.load(bias + i, mask=i < n, other=0.)
-        if EXTRA: gate += tl.load(extra + at, mask=inside, other=0.).to(tl.float32)
+        gate = _gate(x, extra, p, bias, i, at, inside, n, EXTRA, PRECISION, N)
         value = tl.load(z + text*zb + i*ZT + c, mask=inside, other=0.).to(tl.float32)
         tl.store(y + at, (value*gate).to(y.dtype.element_ty), mask=inside)
 
@@ -64,10 +71,7 @@ def gates_backward(z, read, extra, p, bias, grad, dz, dgate, dread, n, d, width,
     for start in range(0, n, M): # of gates
         i = start + tl.arange(0, M)[:,None]
         inside,at = (i < n) & (c < end),(text*n + i)*d + c
-        weights = tl.load(p + i*N + tl.arange(0, N)[None,:])
-        gate = tl.dot(weights, x, input_precision=PRECISION)
-        gate += tl.load(bias + i, mask=i < n, other=0.)
-        if EXTRA: gate += tl.load(extra + at, mask=inside, other=0.).to(tl.float32)
+        gate = _gate(x, extra, p, bias, i, at, inside, n, EXTRA, PRECISION, N)
         value = tl.load(z + text*zb + i*ZT + c, mask=inside, other=0.).to(tl.float32)
         g = tl.load(grad + at, mask=inside, other=0.).to(tl.float32)
         tl.store(dz + at, (g*gate).to(dz.dtype.element_ty), mask=inside)
