@@ -148,8 +148,8 @@ def _store_keys(dk, text, group, i, c, n, d, end, width, gradient, SHARED:tl.con
 def grid_backward(k, v, count, w, p, spans, grad, dk, dv, z, x, rows, n, d, width, size, kb, vb,
                   KT:tl.constexpr, VT:tl.constexpr, COUNT:tl.constexpr, SHARED:tl.constexpr,
                   PRECISION:tl.constexpr, N:tl.constexpr, M:tl.constexpr, C:tl.constexpr):
-    """Gradients of keys and values. For those of the biases: the factors z and x, `(b, n, 2*d)`; or,
-    one by one, the largest exponent of rows, its error, and the gradients of their two sums."""
+    """Gradients of keys and values. For the biases: the factors z and x, `(b, n, 2*d)`; or, one
+    by one, the largest exponent of rows, its error, the gradients of both sums."""
     text,group,c,end,w,p,spans = _part(w, p, spans, n, width, N, C)
     j = tl.arange(0, N)[:,None]
     if _one_by_one(spans, N):
