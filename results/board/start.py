@@ -60,6 +60,7 @@ def main():
     build(version, commit, env)
     command = [str(env/'bin'/'attnfree_sweep'), '--file', str(args.file), '--out', str(args.out)]
     if args.groups: command += ['--groups', *args.groups]
+    os.environ.pop('PYTHONPATH', None) # it would put another version before that of the group
     os.execv(command[0], command + others)
 
 
