@@ -18,7 +18,7 @@ from .arguments import checked
 from .mixer import count_tokens,resample_tokens,toeplitz_matrix,zeros_for
 from .biased_mean import FEW
 from .packing import texts_of
-from .weighted_mean import fits_kernels,kernels_work,_kernels
+from .weighted_mean import kernels_for
 from .sequences import append_tokens,count_seen,piece_positions,read_piece,step_as_piece
 
 # %% ../nbs/mixers/05_sgu.ipynb #8bafd96a
@@ -143,9 +143,8 @@ class SpatialGatingUnit(nn.Module):
         n = read.shape[1]
         bias = self.bias[:,:n]
         multiplies = self.form in ('multiplicative', 'split') and cu_seqlens is None
-        if multiplies and n <= FEW and fits_kernels(z, z) and kernels_work('spatial_gate'):
-            by_kernel = _kernels().spatial_gate.gate_tokens
-            return by_kernel(z, read, self.matrix(n), bias, extra)
+        on_gpu = kernels_for('spatial_gate', z, z) if multiplies and n <= FEW else None
+        if on_gpu: return on_gpu.gate_tokens(z, read, self.matrix(n), bias, extra)
         by_fourier = self.toeplitz and not self.causal and n >= FFT_FROM
         if by_fourier: gate = project_by_distance(read, self.weight, bias)
         else: gate = project_tokens(read, self.matrix(n), bias)

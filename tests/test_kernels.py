@@ -7,7 +7,7 @@ import pytest, torch
 from torch._subclasses import FakeTensorMode
 from torch.testing import assert_close
 
-from attnfree import biased_mean, weighted_mean
+from attnfree import weighted_mean
 from attnfree.biased_mean import band_mean, full_mean
 from attnfree.kernels.proofs import interpreted
 from attnfree.language import create_model
@@ -36,85 +36,99 @@ for t in (1, 7, 8, 17, 29):
 print(str(all(same)).lower())''')
 
 
-def test_the_future_changes_no_bit_with_biases():
+def test_the_future_changes_no_bit_one_by_one():
+    "For windows and matrices their notebooks try it."
     assert interpreted('''
 import torch
-from attnfree.kernels import biased_mean as kernels
-from attnfree.kernels.biased_mean import exact_band_mean, exact_full_mean
-kernels.TILE = 8
+from attnfree.kernels.one_by_one import one_by_one_mean
 torch.manual_seed(0)
-k, v, band, w = (torch.randn(shape) for shape in ((2, 20, 4), (2, 20, 4), (2, 20, 4), (20, 20)))
-means = (lambda k, v: exact_band_mean(k, v, band, 3),
-         lambda k, v: exact_band_mean(k, v, band, 3, connect=False),
-         lambda k, v: exact_full_mean(k, v, w, causal=True))
+k, v, band = (torch.randn(shape) for shape in ((2, 40, 4), (2, 40, 4), (2, 40, 4)))
 same = []
-for mean in means:
-    y = mean(k, v)
-    for t in (1, 8, 15):
-        late = torch.arange(20)[:,None] >= t
+for connect in (True, False):
+    y = one_by_one_mean(k, v, band, 3, connect=connect)
+    for t in (1, 8, 35):
+        late = torch.arange(40)[:,None] >= t
         for key, value in ((3e38, 1.), (-3e38, 1e30)):
-            changed = mean(torch.where(late, key, k), torch.where(late, value, v))
+            late_k, late_v = torch.where(late, key, k), torch.where(late, value, v)
+            changed = one_by_one_mean(late_k, late_v, band, 3, connect=connect)
             same.append(torch.equal(changed[:,:t], y[:,:t]))
 print(str(all(same)).lower())''')
 
 
-def test_biased_means_as_an_operation_of_pytorch():
+def test_biased_means_as_operations_of_pytorch():
     assert interpreted('''
 import torch
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
-from attnfree.biased_mean import band_mean
-from attnfree.kernels import biased_mean as kernels
-from attnfree.kernels.biased_mean import exact_band_mean, window_mean
-from attnfree.weighted_mean import value_scale
-kernels.TILE = 8
+from attnfree.biased_mean import band_mean, full_mean
+from attnfree.kernels.matrix_mean import matrix_mean
+from attnfree.kernels.one_by_one import one_by_one_mean
+from attnfree.kernels.window_mean import window_mean
 torch.manual_seed(0)
 k, v = (torch.randn(1, 12, 4, requires_grad=True) for _ in range(2))
-band = torch.randn(2, 12, 3, requires_grad=True)
-count, scale = torch.ones(1, 12, 1), value_scale(v, None)
-for times in (None, count):
-    options = 2, None, True, False, True
-    torch.library.opcheck(window_mean, (k, v, band, times, scale, *options))
-kernel = torch.randn(2, 1, 3).expand(-1, 12, -1) # the same for all tokens
-for t, biases in ((k.mT.contiguous().mT, kernel), (k[:0], band)):
-    expected = band_mean(t, t, biases, 2, kernel=False)
-    assert_close(exact_band_mean(t, t, biases, 2), expected)
-def mean(k, v, band): return exact_band_mean(k, v, band, 2).cos().sum()
-expected = torch.autograd.grad(mean(k, v, band), (k, v, band))
-compiled = torch.compile(mean, fullgraph=True, backend='aot_eager')
-assert_close(torch.autograd.grad(compiled(k, v, band), (k, v, band)), expected)
-again = checkpoint(mean, k, v, band, use_reentrant=False)
-assert_close(torch.autograd.grad(again, (k, v, band)), expected)
-y = exact_band_mean(k, v, band, 2)
-with torch.no_grad(): assert_close(exact_band_mean(k, v, band, 2), y, rtol=0, atol=0)
+band, w = torch.randn(2, 12, 3, requires_grad=True), torch.randn(12, 12, requires_grad=True)
+kernel = torch.randn(2, 1, 3).expand(-1, 12, -1)  # the same for all tokens
+for mean in (one_by_one_mean, window_mean):
+    for t, biases in ((k.mT.contiguous().mT, kernel), (k[:0], band)):
+        assert_close(mean(t, t, biases, 2), band_mean(t, t, biases, 2, kernel=False))
+assert_close(matrix_mean(k[:0], v[:0], w), full_mean(k[:0], v[:0], w, kernel=False))
+means = ((one_by_one_mean, band, (2,)), (window_mean, band, (2,)), (matrix_mean, w, ()))
+for mean, biases, options in means:
+    def of(k, v, w): return mean(k, v, w, *options).cos().sum()
+    expected = torch.autograd.grad(of(k, v, biases), (k, v, biases))
+    again = checkpoint(of, k, v, biases, use_reentrant=False)
+    assert_close(torch.autograd.grad(again, (k, v, biases)), expected)
+    with torch.no_grad(): assert_close(of(k, v, biases), of(k, v, biases), rtol=0, atol=0)
+    try: torch.autograd.grad(of(k, v, biases), k, create_graph=True)
+    except RuntimeError as error: assert 'create_graph' in str(error)
+    else: raise AssertionError('a second derivative')
 print('true')''')
 
 
-def test_mixers_on_images_by_kernels():
-    "AFT-full and AFT-conv, as on a GPU, against PyTorch's operations."
-    assert interpreted('''
+def test_mixers_by_kernels():
+    "AFT as on a GPU, against PyTorch's operations: which kernels it takes, outputs, gradients."
+    taken = interpreted('''
 import torch
+from collections import Counter
 from torch.testing import assert_close
 from unittest.mock import patch
-from attnfree.aft import conv, variants
-from attnfree import biased_mean
-from attnfree.kernels import grid_mean as kernels
+from attnfree import weighted_mean
+from attnfree.aft import AFTConv, AFTFull, AFTLocal, AFTSimple, conv
+from attnfree.kernels import grid_mean, matrix_mean, one_by_one, prefix_mean, window_mean
 from attnfree.mixer import randomise
-yes, taken, forward = lambda *_: True, [], kernels._forward
-kernels._forward = lambda *tensors: taken.append(1) or forward(*tensors)
+taken, yes = Counter(), lambda *_: True
+for module, name in ((grid_mean, 'grid_mean'), (matrix_mean, 'matrix_mean'),
+                     (one_by_one, 'one_by_one_mean'), (window_mean, 'window_mean'),
+                     (prefix_mean, 'causal_mean')):
+    def noted(*args, mean=getattr(module, name), name=name, **options):
+        taken[name] += 1
+        return mean(*args, **options)
+    setattr(module, name, noted)
 torch.manual_seed(0)
+text, image = ((12,), dict(causal=True)), ((3, 4), {})
+mixers = [AFTConv(8, image[0], heads=2, **options) for options in (
+    dict(window=3), dict(window=3, connect=False), dict(window=9), dict(window=4))]
+mixers += [AFTFull(8, image[0]), AFTLocal(8, image[0], window=2)]
+for name, options in ((AFTSimple, {}), (AFTFull, {}), (AFTLocal, dict(window=4)),
+                      (AFTLocal, dict(window=4, connect=False)), (AFTConv, dict(heads=2, window=3)),
+                      (AFTConv, dict(heads=2, window=3, connect=False))):
+    mixers.append(name(8, (12,), causal=True, **options))
+mixers += [AFTLocal(8, (12,), window=4), AFTConv(8, (12,), heads=2, window=3)]
 mask = torch.rand(2, 12) > 0.7
-options = (dict(window=3), dict(window=3, connect=False), dict(window=9), dict(window=4))
-mixers = [randomise(conv.AFTConv(8, (3, 4), heads=2, **given), std=0.5) for given in options]
-for mixer in (*mixers, randomise(variants.AFTFull(8, (3, 4)), std=0.5)):
-    results, module = [], conv if isinstance(mixer, conv.AFTConv) else biased_mean
-    for there in (False, True):
+there = dict(fits_kernels=yes, kernels_work=yes)
+for mixer in mixers:
+    randomise(mixer, std=0.5)
+    results = []
+    for on_gpu in (False, True):
         x = torch.linspace(-2, 2, 192).sin().view(2, 12, 8).requires_grad_()
-        on_gpu = dict(fits_kernels=yes, kernels_work=yes) if there else {}
-        with patch.dict(vars(module), on_gpu): y = mixer(x, key_padding_mask=mask)
+        with patch.dict(vars(weighted_mean), there if on_gpu else {}), \
+                patch.dict(vars(conv), dict(fits_kernels=yes) if on_gpu else {}):
+            y = mixer(x, key_padding_mask=mask)
         results.append((y, *torch.autograd.grad(y.cos().sum(), [x, *mixer.parameters()])))
     assert_close(*results)
-print(json.dumps(len(taken) == 4))''')  # not without connection
+print(json.dumps(taken))''')
+    assert taken == dict(grid_mean=8, causal_mean=1, matrix_mean=1, window_mean=2,
+                         one_by_one_mean=2)
 
 
 def test_gates_by_kernels():
@@ -123,7 +137,7 @@ def test_gates_by_kernels():
 import torch
 from torch.testing import assert_close
 from unittest.mock import patch
-from attnfree import sgu
+from attnfree import sgu, weighted_mean
 from attnfree.kernels import spatial_gate as kernels
 from attnfree.mixer import randomise
 yes, taken, gate = lambda *_: True, [], kernels.gate_tokens
@@ -137,16 +151,10 @@ for given in options:
     for there in (False, True):
         x = torch.linspace(-2, 2, 192).sin().view(2, 12, 8).requires_grad_()
         on_gpu = dict(fits_kernels=yes, kernels_work=yes) if there else {}
-        with patch.dict(vars(sgu), on_gpu): y = mixer(x, key_padding_mask=mask)
+        with patch.dict(vars(weighted_mean), on_gpu): y = mixer(x, key_padding_mask=mask)
         results.append((y, *torch.autograd.grad(y.cos().sum(), [x, *mixer.parameters()])))
     assert_close(*results)
 print(json.dumps(len(taken) == 5))''')
-
-
-def test_kernels_with_biases_agree():
-    assert interpreted('''
-from attnfree.kernels.biased_mean import agrees
-print(json.dumps(agrees('cpu')))''')
 
 
 def test_as_an_operation_of_pytorch():
@@ -171,77 +179,58 @@ else: raise AssertionError('a second derivative')
 print('true')''')
 
 
-def test_a_graph_holds_the_kernels():
+def mean_of(name):
+    "A mean by PyTorch's name, and its other arguments."
+    k, v = (torch.randn(1, 300, 64, requires_grad=True) for _ in range(2))
+    band, w = torch.randn(1, 300, 8), torch.randn(300, 300)
+    return {'prefix': (lambda k, v: plain_mean(k, v, causal=True), k, v),
+            'window': (lambda k, v, w: band_mean(k, v, w, 7), k, v, band),
+            'one by one': (lambda k, v, w: band_mean(k, v, w, 7, connect=False), k, v, band),
+            'matrix': (lambda k, v, w: full_mean(k, v, w, causal=True), k, v, w),
+            'grid': (full_mean, k[:,:200], v[:,:200], w[:200,:200])}[name]
+
+
+# forward and backward; a text of 300 tokens has segments
+@pytest.mark.parametrize('name, kernels', [('prefix', 4), ('window', 5 + 6), ('one by one', 1 + 3),
+                                           ('matrix', 4 + 6), ('grid', 2 + 2)])
+def test_a_graph_holds_the_kernels(name, kernels):
     "Dynamo sees them, forward and backward, without a break, so a compiler can plan around them."
     from torch._higher_order_ops.triton_kernel_wrap import triton_kernel_wrapper_mutation
-    from attnfree.kernels.prefix_mean import causal_mean
-    seen = []
+    function, *tensors = mean_of(name)
+    seen, yes = [], lambda *_: True
+    yes._dynamo_marked_constant = True  # as kernels_work
     def backend(graph, inputs):
         for part in graph.modules():
             seen.extend(node for node in part.graph.nodes
                         if node.target is triton_kernel_wrapper_mutation)
-        return lambda *given: [torch.zeros(1, 300, 64, requires_grad=True)]
-    k, v = (torch.randn(1, 300, 64, requires_grad=True) for _ in range(2))
-    with patch('torch.utils._triton.has_triton', lambda **options: True): # as with a GPU
-        torch.compile(lambda k, v: causal_mean(k, v).cos(), backend=backend, fullgraph=True)(k, v)
-    assert len(seen) == 4  # two forward and two backward, for the text has segments
-
-
-def test_networks_take_it_on_a_gpu():
-    called, work = [], vars(weighted_mean)
-    import attnfree.kernels.prefix_mean as kernels
-    def noted(*args):
-        called.append(args[0].device.type)
-        return args[1] + 0
-    with patch.dict(work, kernels_work=lambda name: True):
-        with patch.object(kernels, 'causal_mean', noted), FakeTensorMode():
-            for device, dtype in (('cuda', torch.bfloat16), ('cpu', torch.float32),
-                                  ('cuda', torch.float64)):
-                k, v = (torch.ones(2, 40, 8, dtype=dtype, device=device) for _ in range(2))
-                y = plain_mean(k, v, causal=True)
-                assert (y.shape, y.dtype, y.device.type) == (v.shape, dtype, device)
-        assert called == ['cuda']
-    with patch.dict(work, kernels_work=lambda name: False), FakeTensorMode():
-        k = torch.ones(2, 40, 8, device='cuda')
-        assert plain_mean(k, k, causal=True).device.type == 'cuda'
+        return lambda *given: [torch.zeros_like(tensors[1]).requires_grad_()]
+    weighted_mean._kernels_there()
+    with patch('torch.utils._triton.has_triton', lambda **options: True), \
+            patch.dict(vars(weighted_mean), fits_kernels=lambda *_: True, kernels_work=yes):
+        torch.compile(function, backend=backend, fullgraph=True)(*tensors)  # as with a GPU
+    assert len(seen) == kernels
 
 
 def test_a_graph_asks_once_whether_they_work():
     "What Dynamo cannot trace, such as what a kernel answers, is asked while it traces."
-    kernels = SimpleNamespace(agrees=lambda: bool(os.urandom(1)[0] + 1))
-    kernels = SimpleNamespace(prefix_mean=kernels)
     gpu = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: True))
     ask = weighted_mean.kernels_work
-    with patch.dict(vars(weighted_mean), torch=gpu, _kernels=lambda: kernels):
+    with patch.dict(vars(weighted_mean), torch=gpu), \
+            patch('attnfree.kernels.proofs.agrees', lambda name: bool(os.urandom(1)[0] + 1)):
         graph = torch.compile(lambda x: x + ask('prefix_mean'), backend='eager', fullgraph=True)
         assert_close(graph(torch.ones(3)), torch.full((3,), 2.))
 
 
-def test_means_with_biases_take_it_on_a_gpu():
-    import attnfree.kernels.biased_mean as kernels
-    import attnfree.kernels.grid_mean as grids
-    parts, called = vars(weighted_mean), []
-    def noted(*args, **options):
-        called.append(args[2].shape)
-        return args[1] + 0
-    with patch.dict(parts, kernels_work=lambda name: True), \
-            patch.dict(vars(biased_mean), kernels_work=lambda name: True), \
-            patch.object(kernels, 'exact_band_mean', noted), \
-            patch.object(kernels, 'exact_full_mean', noted), \
-            patch.object(grids, 'grid_mean', noted), FakeTensorMode():
-        k = torch.ones(2, 100, 8, device='cuda')
-        band, w = torch.ones(2, 100, 64, device='cuda'), torch.ones(100, 100, device='cuda')
-        band_mean(k, k, band, 63, sums='fast')
-        band_mean(k, k, torch.cat([band, band], dim=2), 127, sums='double')
-        full_mean(k, k, w, causal=True, sums='exact')
-        assert called == [(2, 100, 64), (2, 100, 100), (100, 100)]
-        full_mean(k, k, w)
-        assert called.pop() == (100, 100)
-        long = torch.ones(2, 300, 8, device='cuda')
-        full_mean(long, long, torch.ones(300, 300, device='cuda'), sums='fast')
-        band_mean(k, k, torch.cat([band, band[...,:2]], dim=2), 65, sums='fast')
-        band_mean(k.cpu(), k.cpu(), band.cpu(), 63, sums='fast')
-        assert len(called) == 3
+def test_which_tensors_take_them():
+    with patch.dict(vars(weighted_mean), kernels_work=lambda name: True), FakeTensorMode():
+        def there(device, dtype, *shape):
+            k = torch.ones(2, *shape, dtype=dtype, device=device)
+            return weighted_mean.kernels_for('prefix_mean', k, torch.ones_like(k)) is not None
+        assert there('cuda', torch.bfloat16, 40, 8) and there('cuda', torch.float32, 40, 8)
+        assert not there('cpu', torch.float32, 40, 8) and not there('cuda', torch.float64, 40, 8)
+    with patch.dict(vars(weighted_mean), kernels_work=lambda name: False), FakeTensorMode():
+        k = torch.ones(2, 40, 8, device='cuda')
+        assert plain_mean(k, k, causal=True).device.type == 'cuda'
 
 
 @needs_gpu
@@ -311,5 +300,6 @@ def test_a_network_on_a_gpu(mixer):
     ids = torch.randint(17, (3, 64), device='cuda')
     y = network(ids)
     with patch.dict(os.environ, ATTNFREE_KERNELS='0'): assert_close(network(ids), y)
-    for name in ('prefix_mean', 'biased_mean', 'grid_mean', 'spatial_gate'):
+    for name in ('prefix_mean', 'one_by_one', 'grid_mean', 'spatial_gate', 'window_mean',
+                 'matrix_mean'):
         assert weighted_mean.kernels_work(name)

@@ -14,9 +14,8 @@ from torch import nn,Tensor
 from ..arguments import checked
 from ..mixer import count_heads
 from ..weighted_mean import choose_sums,exact_mean,in_scale,prepare_keys_values,row_top
-from ..weighted_mean import run_sums,safe_denominator,value_scale
-from ..weighted_mean import fits_kernels,kernels_work,_kernels
-from ..biased_mean import band_mean,FEW,_weights
+from ..weighted_mean import fits_kernels,run_sums,safe_denominator,value_scale
+from ..biased_mean import band_mean,ENTRIES,FEW,_on_gpu,_weights
 from .variants import _Biased,_Windowed
 
 # %% ../../nbs/mixers/aft/01_conv.ipynb #20663839
@@ -118,10 +117,10 @@ def conv_mean(
     def matrices(w): # of all pairs of tokens, `(heads, h*w, h*w)`
         padded = F.pad(w, _around(*grid, **sides), value=0 if connect else -math.inf)
         return _to_matrix(padded, *grid)
-    few = connect and k.shape[1] <= FEW and fits_kernels(v, v)
-    if few and 4 <= v.shape[2]//heads <= 32 and kernels_work('grid_mean'): # others waste products
-        w = matrices(w[:,rows,columns])
-        return _kernels().grid_mean.grid_mean(k, v, w, key_padding_mask)
+    if fits_kernels(k, v) and heads*k.shape[1]**2 <= ENTRIES:
+        every = k if k.shape[1] <= FEW else k.repeat_interleave(v.shape[2]//heads, dim=2)
+        y = _on_gpu(every, v, matrices(w[:,rows,columns]), False, key_padding_mask)
+        if y is not None: return y
     k,v,keep = prepare_keys_values(k, v, key_padding_mask)
     def mean(k, v, w):
         flat = w.flatten(1)

@@ -110,7 +110,7 @@ def least_work(
 # %% ../../nbs/cost/02_roofline.ipynb #8f995b84
 @checked
 def kernel_work(
-    mixer:str,     # 'AFT-simple' or 'AFT-local', causal
+    mixer:str,     # 'AFT-simple', 'AFT-local' or 'AFT-full', causal
     b:int,         # Sequences
     n:int,         # Tokens of each
     d:int,         # Channels
@@ -122,6 +122,11 @@ def kernel_work(
         if b*math.ceil(d/64) >= 1024: return Work(17.5*e, single=184*e, exponentials=6*e)
         return Work(28.25*e, single=314*e, exponentials=10*e) # in segments
     if mixer == 'AFT-local':
-        met = (31 + window)*e
-        return Work(86*e, single=(8 + 18 + 20 + 24)*2*met, exponentials=3*met)
-    raise ValueError(f"mixer={mixer!r} must be 'AFT-simple' or 'AFT-local'")
+        block = max(16, 2**(window - 2).bit_length()) # of tokens before a tile
+        met = max(block, 64) + block
+        return Work(38*e, half=12*met*e, single=450*e, exponentials=8.5*e)
+    if mixer == 'AFT-full':
+        rows = math.ceil(n/128)
+        met,biases = 128*128*rows*(rows + 1)//2,sum(i//2 + 1 for i in range(rows))*128*256
+        return Work(30*e, half=(8*met + 4*biases)*b*d, single=120*e, exponentials=e)
+    raise ValueError(f"mixer={mixer!r} must be 'AFT-simple', 'AFT-local' or 'AFT-full'")
