@@ -16,7 +16,7 @@ from .arguments import checked
 from .mixer import require_first_order
 from .weighted_mean import choose_sums,exact_mean,in_scale,linear_scan,prepare_keys_values
 from .weighted_mean import row_top,run_sums,safe_denominator,value_scale
-from .weighted_mean import kernels_for
+from .weighted_mean import chooses_in_graphs,in_compiled_graph,kernels_for,mean_in_graphs
 from .weighted_mean import _towards_sums,_units
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #df4d7c46
@@ -288,6 +288,7 @@ def _on_gpu(k, v, w, causal, mask, count=None):
     if few: return on_gpu.grid_mean(k, v, w, mask)
     return on_gpu.matrix_mean(k, v, w, causal=causal, key_padding_mask=mask, count=count)
 
+@chooses_in_graphs
 @checked
 def full_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
@@ -296,7 +297,7 @@ def full_mean(
     *,
     causal:bool=False,            # Each token reads only itself and what came before
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
-    sums:str=None,                # As in choose_sums; `None`: by the biases, 'exact' in a graph
+    sums:str=None,                # As in choose_sums; `None`: by the biases, at each call
     kernel:bool=True,             # On a GPU use kernels, if they work
 )->Tensor:                        # `(b, n, d)`; raises `ValueError` for a `w` of another shape
     "The mean of `v`, weighted by `exp(k + w)` (Zhai et al. 2021, the mean in Eq. 2)."
@@ -306,6 +307,9 @@ def full_mean(
                          f"({n}, {n})")
     mean = _on_gpu(k, v, w, causal, key_padding_mask) if kernel else None
     if mean is not None: return mean
+    if sums is None and in_compiled_graph():
+        options = repr(dict(causal=causal, kernel=False))
+        return mean_in_graphs('full_mean', options, k, v, w, key_padding_mask, None)
     visible = w
     if causal:
         later = torch.ones(n, n, dtype=torch.bool, device=w.device).triu(1)
@@ -444,6 +448,7 @@ def _band_on_gpu(k, v, band, left, right, connect, mask, count):
     return on_gpu and on_gpu.one_by_one_mean(k, v, band, left, right, connect=connect,
                                              key_padding_mask=mask, count=count)
 
+@chooses_in_graphs
 @checked
 def band_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
@@ -455,7 +460,7 @@ def band_mean(
     connect:bool=True,            # Read tokens outside the band too, with bias 0
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
     count:Tensor=None,            # How often each token counts, a constant, `(b, n, 1 or d)`
-    sums:str=None,                # As in choose_sums; `None`: by the biases, 'exact' in a graph
+    sums:str=None,                # As in choose_sums; `None`: by the biases, at each call
     kernel:bool=True,             # On a GPU use kernels, if they work
 )->Tensor:                        # `(b, n, d)`; raises `ValueError` for a band of another shape
     "The mean of `v` weighted by `exp(k + w)`, w 0 outside a band (Zhai et al. 2021, Eq. 4)."
@@ -470,6 +475,9 @@ def band_mean(
     on_gpu = (k, v, band, left, right, connect, key_padding_mask, count)
     mean = _band_on_gpu(*on_gpu) if kernel else None
     if mean is not None: return mean
+    if sums is None and in_compiled_graph():
+        options = dict(left=left, right=right, connect=connect, kernel=False, other='count')
+        return mean_in_graphs('band_mean', repr(options), k, v, band, key_padding_mask, count)
     k,v,keep = prepare_keys_values(k, v, key_padding_mask, count)
     def mean(k, v, band):
         if connect: return _connected_mean(k, v, band, left, right, keep, sums, dtype)

@@ -14,9 +14,10 @@ from torch import nn,Tensor
 from ..arguments import checked
 from ..mixer import count_heads
 from ..weighted_mean import choose_sums,exact_mean,in_scale,prepare_keys_values,row_top
-from ..weighted_mean import fits_kernels,run_sums,safe_denominator,value_scale
+from ..weighted_mean import chooses_in_graphs,fits_kernels,in_compiled_graph
+from ..weighted_mean import mean_in_graphs,run_sums,safe_denominator,value_scale
 from ..biased_mean import band_mean,ENTRIES,FEW,_on_gpu,_weights
-from .variants import _Biased,_Windowed
+from .variants import _AFT,_Windowed
 
 # %% ../../nbs/mixers/aft/01_conv.ipynb #20663839
 def _outside(size, before, after, like):
@@ -90,6 +91,7 @@ def _over_grid(k, v, w, top, *, keep, before, after, outside, matmul):
     weight = safe_denominator(weight, keep)[...,None]
     return (total.unflatten(-1, (heads, -1))/weight).flatten(-2)
 
+@chooses_in_graphs
 @checked
 def conv_mean(
     k:Tensor,                     # Keys, `(b, h*w, heads)`
@@ -100,7 +102,7 @@ def conv_mean(
     connect:bool=True,            # Read tokens outside the window with bias 0; without, more memory
     matmul:bool=False,            # With the kernel written out as matrices, not as a convolution
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, h*w)`
-    sums:str=None,                # As in choose_sums; `None`: by the biases, 'exact' in a graph
+    sums:str=None,                # As in choose_sums; `None`: by the biases, at each call
 )->Tensor:                        # `(b, h*w, d)`
     "The mean of `v`, weighted by `exp(k + w)`, with w by offset (Zhai et al. 2021, as in Eq. 6)."
     (heads,s),dtype = w.shape[:2],v.dtype
@@ -121,6 +123,9 @@ def conv_mean(
         every = k if k.shape[1] <= FEW else k.repeat_interleave(v.shape[2]//heads, dim=2)
         y = _on_gpu(every, v, matrices(w[:,rows,columns]), False, key_padding_mask)
         if y is not None: return y
+    if sums is None and in_compiled_graph():
+        options = repr(dict(grid=tuple(grid), connect=connect, matmul=matmul))
+        return mean_in_graphs('conv_mean', options, k, v, w, key_padding_mask, None)
     k,v,keep = prepare_keys_values(k, v, key_padding_mask)
     def mean(k, v, w):
         flat = w.flatten(1)
@@ -144,7 +149,7 @@ def kernel_entropy_loss(
     return -(w.softmax(dim=1)*w.log_softmax(dim=1)).sum()
 
 @checked
-class AFTConv(_Windowed, _Biased):
+class AFTConv(_Windowed, _AFT):
     "AFT with one kernel of position biases for each head (Zhai et al. 2021, Eqs. 6 and 8)."
     weights_by,weights_label,penalty_name = 'offset','exp(w) − 1','entropy'
 
@@ -201,8 +206,7 @@ class AFTConv(_Windowed, _Biased):
     )->Tensor:                        # `(b, n, d)`
         "What the gate is applied to."
         w = self.biases()
-        options = dict(connect=self.connect, key_padding_mask=key_padding_mask,
-                       sums=self.known_sums(self._rows(w)))
+        options = dict(connect=self.connect, key_padding_mask=key_padding_mask)
         if len(self.grid) == 2:
             matmul = self.form == 'matrix product'
             return conv_mean(k, v, w, self.grid, matmul=matmul, **options)
@@ -226,11 +230,8 @@ class AFTConv(_Windowed, _Biased):
 
     def bias_rows(self)->Tensor: # `(heads, s*s)`, in 1d `(heads, s)`, and one more
         "The biases whose span within a row decides the way to sum."
-        return self._rows(AFTConv.biases(self))
-
-    def _rows(self, w):
-        "All biases of a head and, where tokens outside of the window are read, theirs."
-        return F.pad(w.flatten(1), (0, 1)) if self.connect else w.flatten(1)
+        w = AFTConv.biases(self).flatten(1)
+        return F.pad(w, (0, 1)) if self.connect else w
 
     def spatial_weights(self)->Tensor: # `(heads, s, s)`, in 1d `(heads, s)`
         "By how much the position biases change the weights, `exp(w) - 1`."

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..arguments import checked
 from ..mixer import readable
 from ..weighted_mean import choose_sums,exact_mean,in_scale,prepare_keys_values
+from ..weighted_mean import chooses_in_graphs,fits_kernels,in_compiled_graph,mean_in_graphs
 from ..weighted_mean import row_top,run_sums,safe_denominator,value_scale
 from ..biased_mean import _weights
 from .conv import AFTConv
@@ -63,6 +64,7 @@ def _mean_by_index(k, v, logits, top, *, keep, index, inside, grid, lowers):
     ev = e.repeat_interleave(v.shape[-1]//heads, dim=-1)*v
     return (weighted_sum(ev)/safe_denominator(weighted_sum(e), keep)).flatten(-2)
 
+@chooses_in_graphs
 @checked
 def index_mean(
     k:Tensor,                     # Keys, `(b, h*w, heads)`
@@ -72,14 +74,16 @@ def index_mean(
     grid:tuple[int,int],          # Token grid, `(h, w)`
     *,
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, h*w)`
-    sums:str=None,                # As in choose_sums; `None`: by the biases, 'exact' in a graph
-    lowers:bool=None,             # Whether a bias may be below 0; `None`: checked, in a graph yes
+    sums:str=None,                # As in choose_sums; `None`: by the biases, at each call
 )->Tensor:                        # `(b, h*w, d)`
     "AFT-conv's mean for kernels of one entry, by lookup (Zhai et al. 2021, section 8)."
     dtype = v.dtype
+    if sums is None and in_compiled_graph():
+        options = repr(dict(grid=tuple(grid), other='offset'))
+        return mean_in_graphs('index_mean', options, k, v, bias, key_padding_mask, offset)
     k,v,keep = prepare_keys_values(k, v, key_padding_mask)
     index,inside = _targets(offset, grid)
-    if lowers is None: lowers = not readable(bias) or bool((bias < 0).any())
+    lowers = not readable(bias) or bool((bias < 0).any()) # a weight
     def mean(k, v, bias):
         logits = F.pad(bias[:,None], (0, 1)) # of the offset and of all others
         way = choose_sums(logits, sums)
@@ -91,7 +95,6 @@ def index_mean(
 class AFTConvGumbel(AFTConv):
     "AFT-conv with one offset per head, sampled in training (Zhai et al. 2021, Eq. 10)."
     temperature = 0.5  # of the Gumbel-softmax samples, as in the paper
-    lowers = True      # whether the largest bias of a head may be below 0
 
     def biases(self)->Tensor: # `(heads, s, s)`; in training the kernel times a sample
         "The position biases by offset, only the largest of each head."
@@ -114,15 +117,7 @@ class AFTConvGumbel(AFTConv):
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
     )->Tensor:                        # `(b, n, d)`
         "What the gate is applied to: by lookup in eval mode on images, otherwise as AFTConv."
-        if self.training or len(self.grid) == 1 or not self.connect:
+        if self.training or len(self.grid) == 1 or not self.connect or fits_kernels(k, v):
             return super().mean(k, v, key_padding_mask)
         bias,offset = self.largest_bias()
-        sums = self.known_sums(F.pad(bias[:,None], (0, 1)))
-        return index_mean(k, v, bias, offset, self.grid, key_padding_mask=key_padding_mask,
-                          sums=sums, lowers=self.lowers if bias.is_cuda else None)
-
-    def update_sums(self)->None:
-        "Choose the way to sum by the biases, unless they cannot be read."
-        super().update_sums()
-        with torch.no_grad(): lowest = AFTConv.biases(self).flatten(1).amax(dim=1).min()
-        self.lowers = not readable(lowest) or bool(lowest < 0)
+        return index_mean(k, v, bias, offset, self.grid, key_padding_mask=key_padding_mask)

@@ -265,7 +265,7 @@ def operators(device, small):
         codes += [('AFT-simple', 'fla', _rwkv)]
     for kind,b,n,width in sizes:
         for mixer,code,make in codes:
-            if mixer == 'AFT-full' and n > (4096 if code == 'kernel' else 16_384): continue
+            if mixer == 'AFT-full' and n > 16_384: continue
             yield Row(dict(sizes=kind, mixer=mixer, code=code, b=b, n=n, d=width),
                       partial(time_operator, make, b, n, width, device, 3 if small else 20))
 

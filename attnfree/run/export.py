@@ -24,6 +24,7 @@ from ..sequences import named_parts
 from ..tasks import task_named
 from ..text.model import CausalLM
 from ..vision import TIMM,create_model as image_model
+from ..weighted_mean import choose_sums,sums_in_exports
 
 # %% ../../nbs/run/10_export.ipynb #9103ff8b
 def _filled(state, function):
@@ -145,9 +146,14 @@ def _exporting(model):
         raise ValueError(f"model: {type(model).__name__} does not become an ONNX graph "
                          f"({str(error).strip().splitlines()[0]:.200})") from error
 
+def _widest_sums(model):
+    "The way to sum that is exact for the biases of all its mixers."
+    ways = {choose_sums(part.bias_rows()) for part in model.modules() if hasattr(part, 'bias_rows')}
+    return next((way for way in ('exact', 'double') if way in ways), 'fast')
+
 def _traced(model, inputs, outputs, dynamic=None):
     "The ONNX graph of a module for named inputs."
-    with _exporting(model):
+    with _exporting(model),sums_in_exports(_widest_sums(model)):
         program = torch.export.export(model, (*inputs.values(),), dynamic_shapes=dynamic)
         short = len(program.graph.nodes) < 1000  # long ones take minutes
         made = torch.onnx.export(program, (*inputs.values(),), dynamo=True, verbose=False,
