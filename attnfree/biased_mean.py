@@ -16,7 +16,7 @@ from .arguments import checked
 from .mixer import require_first_order
 from .weighted_mean import choose_sums,exact_mean,in_scale,linear_scan,prepare_keys_values
 from .weighted_mean import row_top,run_sums,safe_denominator,value_scale
-from .weighted_mean import chooses_in_graphs,in_compiled_graph,kernels_for,mean_in_graphs
+from .weighted_mean import in_compiled_graph,kernels_for,mean_in_graphs
 from .weighted_mean import _towards_sums,_units
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #df4d7c46
@@ -288,7 +288,6 @@ def _on_gpu(k, v, w, causal, mask, count=None):
     if few: return on_gpu.grid_mean(k, v, w, mask)
     return on_gpu.matrix_mean(k, v, w, causal=causal, key_padding_mask=mask, count=count)
 
-@chooses_in_graphs
 @checked
 def full_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
@@ -309,7 +308,8 @@ def full_mean(
     if mean is not None: return mean
     if sums is None and in_compiled_graph():
         options = repr(dict(causal=causal, kernel=False))
-        return mean_in_graphs('full_mean', options, k, v, w, key_padding_mask, None)
+        name = 'attnfree.biased_mean.full_mean'
+        return mean_in_graphs(name, options, k, v, w, key_padding_mask, None)
     visible = w
     if causal:
         later = torch.ones(n, n, dtype=torch.bool, device=w.device).triu(1)
@@ -448,7 +448,6 @@ def _band_on_gpu(k, v, band, left, right, connect, mask, count):
     return on_gpu and on_gpu.one_by_one_mean(k, v, band, left, right, connect=connect,
                                              key_padding_mask=mask, count=count)
 
-@chooses_in_graphs
 @checked
 def band_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
@@ -477,7 +476,8 @@ def band_mean(
     if mean is not None: return mean
     if sums is None and in_compiled_graph():
         options = dict(left=left, right=right, connect=connect, kernel=False, other='count')
-        return mean_in_graphs('band_mean', repr(options), k, v, band, key_padding_mask, count)
+        name = 'attnfree.biased_mean.band_mean'
+        return mean_in_graphs(name, repr(options), k, v, band, key_padding_mask, count)
     k,v,keep = prepare_keys_values(k, v, key_padding_mask, count)
     def mean(k, v, band):
         if connect: return _connected_mean(k, v, band, left, right, keep, sums, dtype)

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['LIMITS', 'dense_mean', 'largest_span', 'sums_for_span', 'sums_in_exports', 'choose_sums', 'row_top', 'full_precision',
-           'run_sums', 'chooses_in_graphs', 'in_compiled_graph', 'mean_in_graphs', 'mean_in_graphs_backward',
-           'prepare_keys_values', 'safe_denominator', 'value_scale', 'in_scale', 'running_max', 'linear_scan',
-           'kernels_work', 'fits_kernels', 'kernels_for', 'plain_mean', 'exact_mean']
+           'run_sums', 'in_compiled_graph', 'mean_in_graphs', 'mean_in_graphs_backward', 'prepare_keys_values',
+           'safe_denominator', 'value_scale', 'in_scale', 'running_max', 'linear_scan', 'kernels_work', 'fits_kernels',
+           'kernels_for', 'plain_mean', 'exact_mean']
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #b012026d
 import math,os,sys,warnings
@@ -121,22 +121,13 @@ def run_sums(
         return _cast(result, tensors[0].dtype)
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #a44c0102
-_MEANS = {} # by name
-
-def chooses_in_graphs(
-    mean, # A function `(k, v, w, **options)` that chooses a way to sum
-):        # The same function
-    "Make a mean known to compiled graphs."
-    _MEANS[mean.__name__] = mean
-    return mean
-
 def in_compiled_graph()->bool: # `False` in an export
     "Whether a graph is being made that will run PyTorch's operators as they are."
     return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
 
 @torch.library.custom_op('attnfree::mean', mutates_args=())
 def mean_in_graphs(
-    name:str,                     # Of a function given to `chooses_in_graphs`
+    name:str,                     # Of a function `(k, v, w, **options)`, with its module
     options:str,                  # Its options, as Python writes them
     k:Tensor,                     # Keys
     v:Tensor,                     # Values
@@ -145,7 +136,8 @@ def mean_in_graphs(
     other:Tensor|None,            # What else it takes, such as counts
 )->Tensor:                        # As v
     "A mean that chooses the way to sum when it runs."
-    function,options = _MEANS[name],literal_eval(options)
+    module,_,function = name.rpartition('.')
+    function,options = getattr(import_module(module), function),literal_eval(options)
     options[options.pop('other', 'other')] = other
     if other is None: options.popitem()
     return function(k, v, w, key_padding_mask=key_padding_mask, **options).contiguous()

@@ -14,7 +14,7 @@ from torch import nn,Tensor
 from ..arguments import checked
 from ..mixer import count_heads
 from ..weighted_mean import choose_sums,exact_mean,in_scale,prepare_keys_values,row_top
-from ..weighted_mean import chooses_in_graphs,fits_kernels,in_compiled_graph
+from ..weighted_mean import fits_kernels,in_compiled_graph
 from ..weighted_mean import mean_in_graphs,run_sums,safe_denominator,value_scale
 from ..biased_mean import band_mean,ENTRIES,FEW,_on_gpu,_weights
 from .variants import _AFT,_Windowed
@@ -91,7 +91,6 @@ def _over_grid(k, v, w, top, *, keep, before, after, outside, matmul):
     weight = safe_denominator(weight, keep)[...,None]
     return (total.unflatten(-1, (heads, -1))/weight).flatten(-2)
 
-@chooses_in_graphs
 @checked
 def conv_mean(
     k:Tensor,                     # Keys, `(b, h*w, heads)`
@@ -125,7 +124,8 @@ def conv_mean(
         if y is not None: return y
     if sums is None and in_compiled_graph():
         options = repr(dict(grid=tuple(grid), connect=connect, matmul=matmul))
-        return mean_in_graphs('conv_mean', options, k, v, w, key_padding_mask, None)
+        name = 'attnfree.aft.conv.conv_mean'
+        return mean_in_graphs(name, options, k, v, w, key_padding_mask, None)
     k,v,keep = prepare_keys_values(k, v, key_padding_mask)
     def mean(k, v, w):
         flat = w.flatten(1)

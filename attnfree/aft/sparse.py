@@ -12,7 +12,7 @@ from torch import Tensor
 from ..arguments import checked
 from ..mixer import readable
 from ..weighted_mean import choose_sums,exact_mean,in_scale,prepare_keys_values
-from ..weighted_mean import chooses_in_graphs,fits_kernels,in_compiled_graph,mean_in_graphs
+from ..weighted_mean import fits_kernels,in_compiled_graph,mean_in_graphs
 from ..weighted_mean import row_top,run_sums,safe_denominator,value_scale
 from ..biased_mean import _weights
 from .conv import AFTConv
@@ -64,7 +64,6 @@ def _mean_by_index(k, v, logits, top, *, keep, index, inside, grid, lowers):
     ev = e.repeat_interleave(v.shape[-1]//heads, dim=-1)*v
     return (weighted_sum(ev)/safe_denominator(weighted_sum(e), keep)).flatten(-2)
 
-@chooses_in_graphs
 @checked
 def index_mean(
     k:Tensor,                     # Keys, `(b, h*w, heads)`
@@ -80,7 +79,8 @@ def index_mean(
     dtype = v.dtype
     if sums is None and in_compiled_graph():
         options = repr(dict(grid=tuple(grid), other='offset'))
-        return mean_in_graphs('index_mean', options, k, v, bias, key_padding_mask, offset)
+        name = 'attnfree.aft.sparse.index_mean'
+        return mean_in_graphs(name, options, k, v, bias, key_padding_mask, offset)
     k,v,keep = prepare_keys_values(k, v, key_padding_mask)
     index,inside = _targets(offset, grid)
     lowers = not readable(bias) or bool((bias < 0).any()) # a weight
