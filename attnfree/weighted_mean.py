@@ -371,7 +371,8 @@ def fits_kernels(
     "Whether these are on a GPU, with tokens and dtypes that its kernels take."
     known = {k.dtype, v.dtype} <= {torch.float32, torch.bfloat16, torch.float16}
     if not v.is_cuda or torch.compiler.is_exporting() or transformed(): return False
-    return known and k.shape[:2] == v.shape[:2]
+    small = all(t.shape[0] < 2**16 and t.shape[1]*t.stride(1) < 2**31 for t in (k, v))
+    return known and small and v.shape[1] < 2**21 and k.shape[:2] == v.shape[:2]
 
 def kernels_for(
     name:str, # A module of attnfree.kernels
@@ -380,6 +381,8 @@ def kernels_for(
 ):            # The module; `None`: PyTorch's operations are used
     "The kernels for these keys and values, on a GPU where they work."
     works = fits_kernels(k, v) and kernels_work(name)
+    if works and torch.cuda.is_available(): # kernels start on the current one of several
+        works = v.device.index == torch.cuda.current_device()
     return sys.modules[f'attnfree.kernels.{name}'] if works else None
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #bcfb6b06

@@ -40,7 +40,7 @@ def matrix_terms(k, v, count, unit, x, bad, n, d, width, wide, long, groups, kb,
     e = _exp(tl.minimum(rise, FAR_ABOVE))
     if COUNT: e *= times
     term,counts = e*value,times > 0
-    wrong = counts & ((rise > FAR_ABOVE) | (tl.abs(term) > MOST))
+    wrong = counts & (((rise <= FAR_ABOVE) & (tl.abs(term) <= MOST)) == 0) # also of NaN
     first = tl.min(tl.where(wrong, t, n), axis=0, keep_dims=True)
     if not CAUSAL: first = tl.where(first < n, 0, n) # all rows read it
     tl.atomic_min(bad + text*d + c, first, mask=(first < n) & (c < end), sem='relaxed')
@@ -192,12 +192,11 @@ class _Plan:
 
 def _units(k, count, causal):
     "The unit of each text and channel, `(b, d)`: the first key that counts, or the largest."
-    k = k.float()
-    if count is None: return (k[:,0] if causal else k.amax(dim=1)).contiguous()
+    if count is None: return (k[:,0] if causal else k.amax(dim=1)).float().contiguous()
     counts = (count > 0).expand_as(k)
-    if not causal: return k.masked_fill(~counts, torch.finfo(torch.float32).min).amax(dim=1)
+    if not causal: return k.masked_fill(~counts, torch.finfo(k.dtype).min).amax(dim=1).float()
     first = counts.byte().argmax(dim=1, keepdim=True)
-    return k.masked_fill(~counts, 0).gather(1, first)[:,0]
+    return k.masked_fill(~counts, 0).gather(1, first)[:,0].float()
 
 def _forward(k, v, w, count, causal, keep):
     "The mean and, with `keep`, what gradients need."

@@ -22,7 +22,7 @@ INTERPRETED = tl.constexpr(os.environ.get('TRITON_INTERPRET') == '1')
 
 @triton.jit
 def _exp(x):
-    "`exp(x)` for `x` up to 0, one product and one instruction; denormal results are 0."
+    "`exp(x)` by one product and one instruction, to 4e-8 times `abs(x)`; denormal results are 0."
     if INTERPRETED: return tl.exp(x)
     return tl.inline_asm_elementwise('ex2.approx.ftz.f32 $0, $1;', '=r,r', [x*1.4426950408889634],
                                      dtype=tl.float32, is_pure=True, pack=1)

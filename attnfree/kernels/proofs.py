@@ -173,6 +173,8 @@ def agrees(
 )->bool:               # `False` after a warning
     "Whether kernels can be built on this machine and compute what PyTorch's operations do."
     module = import_module(f'attnfree.kernels.{name}')
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision('highest') # for what they are compared with
     try:
         where,_,what = (module.REFERENCE or '').rpartition('.')
         reference = getattr(import_module(where), what) if what else None
@@ -183,6 +185,7 @@ def agrees(
     else:
         if worst < 1e-3: return True
         found = f"differs by {worst:.1e} from PyTorch's operations"
+    finally: torch.set_float32_matmul_precision(precision)
     warnings.warn(f"attnfree.kernels.{name} {found}; tried were {module.pairs.__doc__}, forward "
                   "and backward, in float32: PyTorch's operations are used instead, which are "
                   "slower; ATTNFREE_KERNELS=0 skips the attempt")

@@ -44,7 +44,7 @@ def row_weights(w, p, far, spans, n, long, columns, left, right, w0, wg, wt, ws,
         seen = _near(t + 0*place, s, n, left, right) & (place < columns)
         bias = tl.load(w + s*ws, mask=seen, other=0.)
         if CONNECT: seen = (t + 0*place < n) & (s >= 0) & (s <= t)
-        e = tl.where(seen, tl.exp(tl.minimum(bias - top, 0.)), 0.)
+        e = tl.where(seen, tl.exp(bias - top), 0.)
         tl.store(p + place, e.to(p.dtype.element_ty), mask=place < columns)
     tl.store(spans + group*long + t, tl.where(t < n, top - low, 0.))
     if CONNECT: tl.store(far + group*long + t, tl.where(t < n, tl.exp(-top), 0.))
@@ -114,11 +114,11 @@ def _turned(k, v, count, text, s, c, n, d, known, kb, vb, KT:tl.constexpr, VT:tl
 
 @triton.jit
 def _own_terms(key, value, times, inside, unit, COUNT:tl.constexpr):
-    "`exp(k - unit)`, 0 where that rises too far, and where it does."
+    "`exp(k - unit)*(1, v)`, 0 where that rises too far, and where it does."
     e = _exp(tl.minimum(key - unit, ABOVE))
     if COUNT: e *= times
-    wrong = inside & ((key - unit > ABOVE) | (tl.abs(e*value) > MOST))
-    return tl.where(inside & (wrong == 0), e, 0.),wrong
+    right = inside & (key - unit <= ABOVE) & (tl.abs(e*value) <= MOST) # neither for NaN
+    return tl.where(right, e, 0.),tl.where(right, e*value, 0.),inside & (right == 0)
 
 @triton.jit
 def _far_terms(key, times, inside, unit, COUNT:tl.constexpr):
@@ -153,8 +153,8 @@ def window_means(k, v, count, p, far, states, mean, under, units, bad, n, d, wid
             first = tl.max(first, axis=1, keep_dims=True)
         else: first = tl.load(k + text*kb + j*T*KT + c, mask=known, other=0.).to(tl.float32)
         unit = tl.maximum(unit, first)
-        e,wrong = _own_terms(key, value, times, inside, unit, COUNT)
-        total = tl.dot((e*value).to(own.dtype), own, input_precision=PRECISION)
+        e,term,wrong = _own_terms(key, value, times, inside, unit, COUNT)
+        total = tl.dot(term.to(own.dtype), own, input_precision=PRECISION)
         weight = tl.dot(e.to(own.dtype), own, input_precision=PRECISION)
         tile = (text*tiles + j)*d + c
         tl.store(bad + tile, tl.min(tl.where(wrong, t, n), axis=1, keep_dims=True), mask=known)
@@ -275,8 +275,8 @@ def window_backward(k, v, count, p, z, units, states, dk, dv, dp, texts, n, d, w
             g = tl.load(z + at, mask=exist, other=0.)
             h = tl.load(z + tensor + at, mask=exist, other=0.)
             unit = tl.load(units + (text*tiles + j)*d + c, mask=known, other=0.)
-            e,_ = _own_terms(key, value, times, inside, unit, COUNT)
-            x,y = (e*value).to(own.dtype),e.to(own.dtype)
+            e,term,_ = _own_terms(key, value, times, inside, unit, COUNT)
+            x,y = term.to(own.dtype),e.to(own.dtype)
             dp_own = tl.dot(x, tl.trans(g), dp_own, input_precision=PRECISION)
             dp_own = tl.dot(y, tl.trans(h), dp_own, input_precision=PRECISION)
             dvalue += e*tl.dot(own, g, input_precision=PRECISION)
