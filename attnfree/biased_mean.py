@@ -282,10 +282,9 @@ FEW = 256 # tokens of which a GPU's kernel does a whole mean at once
 
 def _on_gpu(k, v, w, causal, mask, count=None):
     "The mean by kernels for matrices of biases, or `None`."
-    if k.shape[0]*(1 if w.ndim == 2 else len(w)) >= 2**16: return None
     few = not causal and count is None and k.shape[1] <= FEW
     on_gpu = kernels_for('grid_mean' if few else 'matrix_mean', k, v)
-    if on_gpu is None: return None
+    if on_gpu is None or k.shape[0]*(1 if w.ndim == 2 else len(w)) >= 2**16: return None
     if few: return on_gpu.grid_mean(k, v, w, mask)
     return on_gpu.matrix_mean(k, v, w, causal=causal, key_padding_mask=mask, count=count)
 
