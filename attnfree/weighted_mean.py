@@ -138,8 +138,8 @@ def mean_in_graphs(
     "A mean that chooses the way to sum when it runs."
     module,_,function = name.rpartition('.')
     function,options = getattr(import_module(module), function),literal_eval(options)
-    options[options.pop('other', 'other')] = other
-    if other is None: options.popitem()
+    argument = options.pop('other', None)
+    if other is not None: options[argument] = other
     return function(k, v, w, key_padding_mask=key_padding_mask, **options).contiguous()
 
 def _recording():
