@@ -529,8 +529,9 @@ class AFTLocal(_Windowed, AFTFull):
         n:int=None, # The first n tokens; `None`: all
     )->Tensor:      # `(n, n)`, prefix first; row t: those of query token t
         "The position biases as a matrix, minus infinity outside the window if `connect` is off."
-        axes,device = [torch.arange(size) for size in self.grid],self.out.weight.device
-        positions = torch.cartesian_prod(*axes).view(-1, len(axes)).to(device)
+        device = (self.w if self.rank is None else self.u).device
+        axes = [torch.arange(size, device=device) for size in self.grid]
+        positions = torch.cartesian_prod(*axes).view(-1, len(axes))
         offset = positions - positions[:,None]               # (n, n, axes): from query to key
         reach = torch.tensor(self.reach, device=device)
         near = (offset.abs() < reach).all(dim=-1)
