@@ -16,7 +16,7 @@ from .arguments import checked
 from .mixer import require_first_order
 from .weighted_mean import choose_sums,exact_mean,in_scale,linear_scan,prepare_keys_values
 from .weighted_mean import row_top,run_sums,safe_denominator,value_scale
-from .weighted_mean import in_compiled_graph,kernels_for,mean_in_graphs
+from .weighted_mean import gated,in_compiled_graph,kernels_for,mean_in_graphs
 from .weighted_mean import _towards_sums,_units
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #df4d7c46
@@ -280,13 +280,14 @@ class _CausalMean(torch.autograd.Function):
 # %% ../nbs/mixers/04_biased_mean.ipynb #b71c9383
 FEW = 256 # tokens of which a GPU's kernel does a whole mean at once
 
-def _on_gpu(k, v, w, causal, mask, count=None):
-    "The mean by kernels for matrices of biases, or `None`."
+def _on_gpu(k, v, w, causal, mask, count=None, query=None):
+    "The gated mean by kernels for matrices of biases, or `None`."
     few = not causal and count is None and k.shape[1] <= FEW
     on_gpu = kernels_for('grid_mean' if few else 'matrix_mean', k, v)
     if on_gpu is None or k.shape[0]*(1 if w.ndim == 2 else len(w)) >= 2**16: return None
-    if few: return on_gpu.grid_mean(k, v, w, mask)
-    return on_gpu.matrix_mean(k, v, w, causal=causal, key_padding_mask=mask, count=count)
+    if few: return on_gpu.grid_mean(k, v, w, mask, query)
+    mean = on_gpu.matrix_mean(k, v, w, causal=causal, key_padding_mask=mask, count=count)
+    return gated(mean, query)
 
 @checked
 def full_mean(
@@ -296,6 +297,7 @@ def full_mean(
     *,
     causal:bool=False,            # Each token reads only itself and what came before
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+    query:Tensor=None,            # Queries, whose sigmoids gate the mean, `(b, n, d)`; `None`: none
     sums:str=None,                # As in choose_sums; `None`: by the biases, at each call
     kernel:bool=True,             # On a GPU use kernels, if they work
 )->Tensor:                        # `(b, n, d)`; raises `ValueError` for a `w` of another shape
@@ -304,12 +306,12 @@ def full_mean(
     if w.shape != (n, n):
         raise ValueError(f"w has shape {tuple(w.shape)}, but k has {n} tokens: it must be "
                          f"({n}, {n})")
-    mean = _on_gpu(k, v, w, causal, key_padding_mask) if kernel else None
+    mean = _on_gpu(k, v, w, causal, key_padding_mask, query=query) if kernel else None
     if mean is not None: return mean
     if sums is None and in_compiled_graph():
         options = repr(dict(causal=causal, kernel=False))
         name = 'attnfree.biased_mean.full_mean'
-        return mean_in_graphs(name, options, k, v, w, key_padding_mask, None)
+        return gated(mean_in_graphs(name, options, k, v, w, key_padding_mask, None), query)
     visible = w
     if causal:
         later = torch.ones(n, n, dtype=torch.bool, device=w.device).triu(1)
@@ -325,8 +327,7 @@ def full_mean(
         w,top = w[None,None],top[None,None]                              # one group, one block
         far = torch.zeros_like(top[...,0])
         return _CausalMean.apply(k, v, w, top, far, sums, kept, half)[:,0]
-    scale = value_scale(v, keep)
-    return in_scale(mean, scale, k, v, w).to(dtype)
+    return gated(in_scale(mean, value_scale(v, keep), k, v, w).to(dtype), query)
 
 # %% ../nbs/mixers/04_biased_mean.ipynb #5e3e82ec
 def _band_to_blocks(band, left, size, count):

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['LIMITS', 'dense_mean', 'largest_span', 'sums_for_span', 'sums_in_exports', 'choose_sums', 'row_top', 'full_precision',
            'run_sums', 'in_compiled_graph', 'mean_in_graphs', 'mean_in_graphs_backward', 'prepare_keys_values',
-           'safe_denominator', 'value_scale', 'in_scale', 'running_max', 'linear_scan', 'kernels_work', 'fits_kernels',
-           'kernels_for', 'plain_mean', 'exact_mean']
+           'safe_denominator', 'gated', 'value_scale', 'in_scale', 'running_max', 'linear_scan', 'kernels_work',
+           'fits_kernels', 'kernels_for', 'plain_mean', 'exact_mean']
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #b012026d
 import math,os,sys,warnings
@@ -212,6 +212,13 @@ def safe_denominator(
 )->Tensor:         # The same, with 1 for a row that sees nothing but padding
     "Sums of weights that are safe to divide by; only padding makes one 0."
     return weight if keep is None else torch.where(weight == 0, 1, weight)
+
+def gated(
+    mean:Tensor,  # `(b, n, d)`
+    query:Tensor, # Queries, `(b, n, d)`; `None`: no gate
+)->Tensor:        # `(b, n, d)`
+    "The mean times the sigmoids of the queries (Zhai et al. 2021, Eq. 2)."
+    return mean if query is None else query.sigmoid()*mean
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #e67ce78e
 def value_scale(

@@ -25,7 +25,7 @@ UNCHECKED = {
                            'step_as_piece', 'step_or_wait', 'without_waiting', 'to_front'},
     'attnfree.aft.variants': {'no_tokens', 'add_token', 'add_tokens', 'as_token',
                               'factors_to_band'},
-    'attnfree.weighted_mean': {'safe_denominator', 'sums_for_span', 'full_precision',
+    'attnfree.weighted_mean': {'safe_denominator', 'gated', 'sums_for_span', 'full_precision',
                                'choose_sums', 'row_top', 'run_sums', 'largest_span', 'in_scale',
                                'running_max', 'fits_kernels', 'kernels_for',
                                'prepare_keys_values', 'value_scale'},

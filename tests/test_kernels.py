@@ -166,13 +166,15 @@ for module, name in ((grid_mean, 'grid_mean'), (matrix_mean, 'matrix_mean'),
                      (prefix_mean, 'causal_mean')):
     def noted(*args, mean=getattr(module, name), name=name, **options):
         taken[name] += 1
+        taken['gated'] += name == 'grid_mean' and args[4] is not None
         return mean(*args, **options)
     setattr(module, name, noted)
 torch.manual_seed(0)
 text, image = ((12,), dict(causal=True)), ((3, 4), {})
 mixers = [AFTConv(8, image[0], heads=2, **options) for options in (
     dict(window=3), dict(window=3, connect=False), dict(window=9), dict(window=4))]
-mixers += [AFTFull(8, image[0]), AFTLocal(8, image[0], window=2)]
+mixers += [AFTFull(8, image[0]), AFTFull(8, image[0], gate=torch.relu),
+           AFTLocal(8, image[0], window=2)]
 for name, options in ((AFTSimple, {}), (AFTFull, {}), (AFTLocal, dict(window=4)),
                       (AFTLocal, dict(window=4, connect=False)), (AFTConv, dict(heads=2, window=3)),
                       (AFTConv, dict(heads=2, window=3, connect=False))):
@@ -191,7 +193,7 @@ for mixer in mixers:
         results.append((y, *torch.autograd.grad(y.cos().sum(), [x, *mixer.parameters()])))
     assert_close(*results)
 print(json.dumps(taken))''')
-    assert taken == dict(grid_mean=8, causal_mean=1, matrix_mean=1, window_mean=2,
+    assert taken == dict(grid_mean=9, gated=6, causal_mean=1, matrix_mean=1, window_mean=2,
                          one_by_one_mean=2)
 
 

@@ -14,7 +14,7 @@ from torch import nn,Tensor
 from ..arguments import checked
 from ..mixer import count_heads
 from ..weighted_mean import choose_sums,exact_mean,in_scale,prepare_keys_values,row_top
-from ..weighted_mean import fits_kernels,in_compiled_graph
+from ..weighted_mean import fits_kernels,gated,in_compiled_graph
 from ..weighted_mean import mean_in_graphs,run_sums,safe_denominator,value_scale
 from ..biased_mean import band_mean,ENTRIES,FEW,_on_gpu,_weights
 from .variants import _AFT,_Windowed
@@ -101,6 +101,7 @@ def conv_mean(
     connect:bool=True,            # Read tokens outside the window with bias 0; without, more memory
     matmul:bool=False,            # With the kernel written out as matrices, not as a convolution
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, h*w)`
+    query:Tensor=None,            # Queries, whose sigmoids gate the mean, `(b, h*w, d)`
     sums:str=None,                # As in choose_sums; `None`: by the biases, at each call
 )->Tensor:                        # `(b, h*w, d)`
     "The mean of `v`, weighted by `exp(k + w)`, with w by offset (Zhai et al. 2021, as in Eq. 6)."
@@ -120,12 +121,12 @@ def conv_mean(
         return _to_matrix(padded, *grid)
     if fits_kernels(k, v) and heads*k.shape[1]**2 <= ENTRIES:
         every = k if k.shape[1] <= FEW else k.repeat_interleave(v.shape[2]//heads, dim=2)
-        y = _on_gpu(every, v, matrices(w[:,rows,columns]), False, key_padding_mask)
+        y = _on_gpu(every, v, matrices(w[:,rows,columns]), False, key_padding_mask, query=query)
         if y is not None: return y
     if sums is None and in_compiled_graph():
         options = repr(dict(grid=tuple(grid), connect=connect, matmul=matmul))
         name = 'attnfree.aft.conv.conv_mean'
-        return mean_in_graphs(name, options, k, v, w, key_padding_mask, None)
+        return gated(mean_in_graphs(name, options, k, v, w, key_padding_mask, None), query)
     k,v,keep = prepare_keys_values(k, v, key_padding_mask)
     def mean(k, v, w):
         flat = w.flatten(1)
@@ -137,7 +138,8 @@ def conv_mean(
         else: y = run_sums(way, _over_grid, k, v, w, top, keep=kept, outside=outside, matmul=matmul,
                            **sides)
         return y.flatten(1, 2)
-    return in_scale(mean, value_scale(v, keep), k, v, w.to(k)[:,rows,columns]).to(dtype)
+    mean = in_scale(mean, value_scale(v, keep), k, v, w.to(k)[:,rows,columns]).to(dtype)
+    return gated(mean, query)
 
 # %% ../../nbs/mixers/aft/01_conv.ipynb #1a0b142f
 @checked
@@ -203,17 +205,18 @@ class AFTConv(_Windowed, _AFT):
         k:Tensor,                     # Keys, `(b, n, heads)`
         v:Tensor,                     # Values, `(b, n, d)`
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+        query:Tensor=None,            # Queries that gate the mean, `(b, n, d)`; `None`: none
     )->Tensor:                        # `(b, n, d)`
-        "What the gate is applied to."
+        "What the gate is applied to; with queries, gated by their sigmoids."
         w = self.biases()
         options = dict(connect=self.connect, key_padding_mask=key_padding_mask)
         if len(self.grid) == 2:
             matmul = self.form == 'matrix product'
-            return conv_mean(k, v, w, self.grid, matmul=matmul, **options)
+            return conv_mean(k, v, w, self.grid, matmul=matmul, query=query, **options)
         band = w[:,None].expand(-1, k.shape[1], -1)
         k = k.repeat_interleave(v.shape[-1]//self.heads, dim=-1)
         right = None if self.causal else self.window - 1 - self.window//2
-        return band_mean(k, v, band, self._left(), right, **options)
+        return gated(band_mean(k, v, band, self._left(), right, **options), query)
 
     def _resample(self, grid):
         if len(grid) != len(self.grid):

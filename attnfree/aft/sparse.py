@@ -12,7 +12,7 @@ from torch import Tensor
 from ..arguments import checked
 from ..mixer import readable
 from ..weighted_mean import choose_sums,exact_mean,in_scale,prepare_keys_values
-from ..weighted_mean import fits_kernels,in_compiled_graph,mean_in_graphs
+from ..weighted_mean import fits_kernels,gated,in_compiled_graph,mean_in_graphs
 from ..weighted_mean import row_top,run_sums,safe_denominator,value_scale
 from ..biased_mean import _weights
 from .conv import AFTConv
@@ -115,9 +115,11 @@ class AFTConvGumbel(AFTConv):
         k:Tensor,                     # Keys, `(b, n, heads)`
         v:Tensor,                     # Values, `(b, n, d)`
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+        query:Tensor=None,            # Queries that gate the mean, `(b, n, d)`; `None`: none
     )->Tensor:                        # `(b, n, d)`
         "What the gate is applied to: by lookup in eval mode on images, otherwise as AFTConv."
         if self.training or len(self.grid) == 1 or not self.connect or fits_kernels(k, v):
-            return super().mean(k, v, key_padding_mask)
+            return super().mean(k, v, key_padding_mask, query)
         bias,offset = self.largest_bias()
-        return index_mean(k, v, bias, offset, self.grid, key_padding_mask=key_padding_mask)
+        mean = index_mean(k, v, bias, offset, self.grid, key_padding_mask=key_padding_mask)
+        return gated(mean, query)

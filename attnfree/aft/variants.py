@@ -20,7 +20,7 @@ from ..packing import texts_of
 from ..sequences import append_tokens,check_step,count_seen,hold,last_tokens
 from ..sequences import without_waiting
 from ..sequences import piece_positions,read_piece,step_as_piece
-from ..weighted_mean import choose_sums,exact_mean,full_precision,in_compiled_graph
+from ..weighted_mean import choose_sums,exact_mean,full_precision,gated,in_compiled_graph
 from ..weighted_mean import plain_mean,row_top,run_sums
 from ..biased_mean import band_mean,full_mean
 
@@ -42,6 +42,8 @@ class _AFT(nn.Module):
         "Gate the weighted means; a token that sees only padding gets the output layer's bias."
         texts = texts_of(self, x, key_padding_mask, cu_seqlens)
         q,k,v = self.qkv(x).split(self.channels, dim=-1)
+        if cu_seqlens is None and self.gate is torch.sigmoid: # a GPU does both at once
+            return self.out(self.mean(k, v, texts.padding, q))
         keys,values = texts.unpack(k),texts.unpack(v)
         mean = self.mean(keys, values, texts.padding)
         if cu_seqlens is not None: mean = texts.pack(mean.expand_as(values))
@@ -161,9 +163,11 @@ class AFTSimple(_AFT):
         k:Tensor,                     # Keys, `(b, n, d)`
         v:Tensor,                     # Values, `(b, n, d)`
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+        query:Tensor=None,            # Queries that gate the mean, `(b, n, d)`; `None`: none
     )->Tensor:                        # `(b, n, d)`, or `(b, 1, d)` where all tokens get the same
-        "What the gate is applied to."
-        return plain_mean(k, v, causal=self.causal, key_padding_mask=key_padding_mask)
+        "What the gate is applied to; with queries, gated by their sigmoids."
+        mean = plain_mean(k, v, causal=self.causal, key_padding_mask=key_padding_mask)
+        return gated(mean, query)
 
     def start(self,
         batch:int,     # Batch size
@@ -234,16 +238,19 @@ class AFTFull(_AFT):
         n:int=None, # The first n tokens; `None`: all
     )->Tensor:      # `(n, n)`; row t: those of query token t
         "The position biases as a matrix."
-        return self.w[:n,:n] if self.rank is None else _factors(self.u[:n], self.v[:n])
+        if self.rank is None: return self.w if n is None else self.w[:n,:n]
+        return _factors(self.u, self.v) if n is None else _factors(self.u[:n], self.v[:n])
 
     def mean(self,
         k:Tensor,                     # Keys, `(b, n, d)`
         v:Tensor,                     # Values, `(b, n, d)`
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+        query:Tensor=None,            # Queries that gate the mean, `(b, n, d)`; `None`: none
     )->Tensor:                        # `(b, n, d)`
-        "What the gate is applied to."
-        w = self.biases(k.shape[1])
-        return full_mean(k, v, w, causal=self.causal, key_padding_mask=key_padding_mask)
+        "What the gate is applied to; with queries, gated by their sigmoids."
+        w = self.biases(k.shape[1] if len(self.grid) == 1 else None) # an image has all tokens
+        return full_mean(k, v, w, causal=self.causal, key_padding_mask=key_padding_mask,
+                         query=query)
 
     def bias_rows(self)->Tensor: # `(n, n)`; minus infinity for what a row does not see
         "The biases whose span within a row decides the way to sum."
@@ -551,12 +558,14 @@ class AFTLocal(_Windowed, AFTFull):
         k:Tensor,                     # Keys, `(b, n, d)`
         v:Tensor,                     # Values, `(b, n, d)`
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+        query:Tensor=None,            # Queries that gate the mean, `(b, n, d)`; `None`: none
     )->Tensor:                        # `(b, n, d)`
-        "What the gate is applied to."
-        if self._as_matrix(): return super().mean(k, v, key_padding_mask)
+        "What the gate is applied to; with queries, gated by their sigmoids."
+        if self._as_matrix(): return super().mean(k, v, key_padding_mask, query)
         band,left = self.band(k.shape[1]),self._left()
-        return band_mean(k, v, band, left, None if self.causal else left, connect=self.connect,
+        mean = band_mean(k, v, band, left, None if self.causal else left, connect=self.connect,
                          key_padding_mask=key_padding_mask)
+        return gated(mean, query)
 
     def _resample(self, grid):
         for name in self.no_weight_decay():

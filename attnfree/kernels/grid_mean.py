@@ -69,6 +69,18 @@ def _weight(key, bias, times, top, low, COUNT:tl.constexpr):
     return e
 
 @triton.jit
+def _gates(query, text, i, c, inside, qb, QT:tl.constexpr):
+    "The sigmoids of the queries of rows `i`."
+    return tl.sigmoid(tl.load(query + text*qb + i*QT + c, mask=inside, other=0.).to(tl.float32))
+
+@triton.jit
+def _store_mean(to, query, text, i, c, n, d, end, qb, mean, QT:tl.constexpr, GATE:tl.constexpr):
+    "The means of rows `i`, gated by their queries."
+    inside = (i < n) & (c < end)
+    if GATE: mean *= _gates(query, text, i, c, inside, qb, QT)
+    tl.store(to + (text*n + i)*d + c, mean.to(to.dtype.element_ty), mask=inside)
+
+@triton.jit
 def _exact_rows(k, v, count, w, text, group, i, c, n, end, kb, vb, KT:tl.constexpr,
                 VT:tl.constexpr, COUNT:tl.constexpr, SHARED:tl.constexpr, M:tl.constexpr,
                 C:tl.constexpr):
@@ -95,10 +107,11 @@ def _exact_rows(k, v, count, w, text, group, i, c, n, end, kb, vb, KT:tl.constex
 
 # %% ../../nbs/kernels/03_grid_mean.ipynb #d624fa6b
 @triton.jit
-def grid_means(k, v, count, w, p, spans, mean, n, d, width, kb, vb, KT:tl.constexpr,
-               VT:tl.constexpr, COUNT:tl.constexpr, SHARED:tl.constexpr, PRECISION:tl.constexpr,
-               N:tl.constexpr, M:tl.constexpr, C:tl.constexpr):
-    "The means of all tokens of a text, C channels of them."
+def grid_means(k, v, count, w, p, spans, query, mean, n, d, width, kb, vb, qb, KT:tl.constexpr,
+               VT:tl.constexpr, QT:tl.constexpr, COUNT:tl.constexpr, SHARED:tl.constexpr,
+               GATE:tl.constexpr, PRECISION:tl.constexpr, N:tl.constexpr, M:tl.constexpr,
+               C:tl.constexpr):
+    "The gated means of all tokens of a text, C channels of them."
     text,group,c,end,w,p,spans = _part(w, p, spans, n, width, N, C)
     j = tl.arange(0, N)[:,None]
     if _one_by_one(spans, N):
@@ -106,8 +119,7 @@ def grid_means(k, v, count, w, p, spans, mean, n, d, width, kb, vb, KT:tl.conste
             i = start + tl.arange(0, 16)[:,None]
             top,low,total,weight = _exact_rows(k, v, count, w, text, group, i, c, n, end, kb, vb,
                                                KT, VT, COUNT, SHARED, 16, C)
-            tl.store(mean + (text*n + i)*d + c, (total/weight*LARGE).to(mean.dtype.element_ty),
-                     mask=(i < n) & (c < end))
+            _store_mean(mean, query, text, i, c, n, d, end, qb, total/weight*LARGE, QT, GATE)
     else:
         key,value,times = _terms(k, v, count, text, group, j, c, n, end, kb, vb, KT, VT, COUNT,
                                  SHARED)
@@ -120,10 +132,21 @@ def grid_means(k, v, count, w, p, spans, mean, n, d, width, kb, vb, KT:tl.conste
             total = tl.dot(weights, x, input_precision=PRECISION)
             weight = tl.dot(weights, e, input_precision=PRECISION)
             weight = tl.where(weight == 0, 1., weight)
-            tl.store(mean + (text*n + i)*d + c, (total/weight*LARGE).to(mean.dtype.element_ty),
-                     mask=(i < n) & (c < end))
+            _store_mean(mean, query, text, i, c, n, d, end, qb, total/weight*LARGE, QT, GATE)
 
 # %% ../../nbs/kernels/03_grid_mean.ipynb #c54c75ea
+@triton.jit
+def _of_mean(grad, query, dq, text, i, c, n, d, end, qb, mean, QT:tl.constexpr, GATE:tl.constexpr):
+    "The gradients of the means of rows `i`; those of their queries are stored."
+    at,inside = (text*n + i)*d + c,(i < n) & (c < end)
+    gradient = tl.load(grad + at, mask=inside, other=0.).to(tl.float32)
+    if GATE:
+        gates = _gates(query, text, i, c, inside, qb, QT)
+        to_query = gradient*(gates*(1 - gates))*mean
+        tl.store(dq + at, to_query.to(dq.dtype.element_ty), mask=inside)
+        gradient *= gates
+    return gradient
+
 @triton.jit
 def _store_keys(dk, text, group, i, c, n, d, end, width, gradient, SHARED:tl.constexpr):
     "Gradients of keys, of each channel or, summed, of a group."
@@ -136,11 +159,12 @@ def _store_keys(dk, text, group, i, c, n, d, end, width, gradient, SHARED:tl.con
         tl.store(dk + at, gradient.to(dk.dtype.element_ty), mask=(i < n) & (c < end))
 
 @triton.jit
-def grid_backward(k, v, count, w, p, spans, grad, dk, dv, z, x, rows, n, d, width, size, kb, vb,
-                  KT:tl.constexpr, VT:tl.constexpr, COUNT:tl.constexpr, SHARED:tl.constexpr,
+def grid_backward(k, v, count, w, p, spans, query, grad, dk, dv, dq, z, x, rows, n, d, width, size,
+                  kb, vb, qb, KT:tl.constexpr, VT:tl.constexpr, QT:tl.constexpr,
+                  COUNT:tl.constexpr, SHARED:tl.constexpr, GATE:tl.constexpr,
                   PRECISION:tl.constexpr, N:tl.constexpr, M:tl.constexpr, C:tl.constexpr):
-    """Gradients of keys and values. For the biases: the factors z and x, `(b, n, 2*d)`; or, one
-    by one, the largest exponent of rows, its error, the gradients of both sums."""
+    """Gradients of keys, values and queries. For the biases: the factors z and x, `(b, n, 2*d)`;
+    or, one by one, the largest exponent of rows, its error, the gradients of both sums."""
     text,group,c,end,w,p,spans = _part(w, p, spans, n, width, N, C)
     j = tl.arange(0, N)[:,None]
     if _one_by_one(spans, N):
@@ -149,7 +173,8 @@ def grid_backward(k, v, count, w, p, spans, grad, dk, dv, z, x, rows, n, d, widt
             at,inside = (text*n + i)*d + c,(i < n) & (c < end)
             top,low,total,weight = _exact_rows(k, v, count, w, text, group, i, c, n, end, kb, vb,
                                                KT, VT, COUNT, SHARED, 16, C)
-            g = tl.load(grad + at, mask=inside, other=0.).to(tl.float32)/weight
+            g = _of_mean(grad, query, dq, text, i, c, n, d, end, qb, total/weight*LARGE, QT, GATE)
+            g = g/weight
             tl.store(rows + at, top, mask=inside)
             tl.store(rows + size + at, low, mask=inside)
             tl.store(rows + 2*size + at, g, mask=inside)
@@ -180,12 +205,13 @@ def grid_backward(k, v, count, w, p, spans, grad, dk, dv, z, x, rows, n, d, widt
         ev,e = (e*value).to(p.dtype.element_ty),e.to(p.dtype.element_ty)
         for start in range(0, n, M): # of rows
             i = start + tl.arange(0, M)[:,None]
-            at,inside = (text*n + i)*d + c,(i < n) & (c < end)
+            inside = (i < n) & (c < end)
             weights = tl.load(p + i*N + tl.arange(0, N)[None,:])
             total = tl.dot(weights, ev, input_precision=PRECISION)
             weight = tl.dot(weights, e, input_precision=PRECISION)
             weight = tl.where(weight == 0, 1., weight)
-            g = tl.load(grad + at, mask=inside, other=0.).to(tl.float32)/weight
+            g = _of_mean(grad, query, dq, text, i, c, n, d, end, qb, total/weight*LARGE, QT, GATE)
+            g = g/weight
             to = z + (text*n + i)*2*d + c
             tl.store(to, g.to(z.dtype.element_ty), mask=inside)
             tl.store(to + d, (-g*(total/weight)).to(z.dtype.element_ty), mask=inside)
@@ -258,7 +284,7 @@ def weight_gradients(k, v, count, w, p, spans, z, x, rows, dw, n, d, width, size
 # %% ../../nbs/kernels/03_grid_mean.ipynb #a99d9fb0
 class _Plan:
     "What the kernels are launched with."
-    def __init__(self, k, v, w, count):
+    def __init__(self, k, v, w, count, query):
         (b,n,d),groups,half = v.shape,len(w),k.element_size() == 2
         width,shared = d//groups,k.shape[2] < d
         self.N = N = max(16, 1 << (n - 1).bit_length())
@@ -266,16 +292,18 @@ class _Plan:
         given = dict(n=n, d=d, width=width, kb=k.stride(0), vb=v.stride(0), KT=k.stride(1),
                      VT=v.stride(1), COUNT=count is not None, SHARED=shared,
                      PRECISION='tf32' if half else 'tf32x3', N=N)
+        gate = dict(GATE=query is not None, qb=0, QT=0)
+        if query is not None: gate |= dict(qb=query.stride(0), QT=query.stride(1))
         def channels(most): # a group with one key for all its channels is one program's
             fit = max(16, 1 << (width - 1).bit_length())
             return fit if shared else min(most if half else 16, fit)
         C = channels(64)
         self.rows,self.row = (N//min(64, N), groups),dict(n=n, N=N, M=min(64, N), num_warps=8)
         self.forward = groups*_cdiv(width, C),b
-        self.means = given | dict(M=M, C=C, num_warps=8, num_stages=1)
+        self.means = given | gate | dict(M=M, C=C, num_warps=8, num_stages=1)
         C = channels(32)
         self.backward = groups*_cdiv(width, C),b
-        self.gradients = given | dict(size=b*n*d, M=M, C=C, num_warps=4, num_stages=1)
+        self.gradients = given | gate | dict(size=b*n*d, M=M, C=C, num_warps=4, num_stages=1)
         T,BK = min(128 if half else 64, N),min(64 if half else 32, channels(64))
         items,tiles = b*_cdiv(width, BK),(N//T)**2
         each = _cdiv(items, max(1, min(items, 264//(tiles*groups))))
@@ -283,40 +311,43 @@ class _Plan:
         self.products = given | dict(size=b*n*d, items=items, each=each, T=T, BK=BK, num_warps=8,
                                      num_stages=2)
 
-def _forward(k, v, w, count):
-    "The mean, the weights of rows, and the spans of their biases."
-    plan = _Plan(k, v, w, count)
+def _forward(k, v, w, count, query):
+    "The gated mean, the weights of rows, and the spans of their biases."
+    plan = _Plan(k, v, w, count, query)
     p = k.new_empty(len(w), plan.N, plan.N, dtype=plan.kind)
     spans = k.new_empty(len(w), plan.N, dtype=torch.float32)
     mean = torch.empty_like(v, memory_format=torch.contiguous_format)
     row_weights[plan.rows](w, p, spans, **plan.row)
-    times = w if count is None else count
-    grid_means[plan.forward](k, v, times, w, p, spans, mean, **plan.means)
+    times,query = (w if t is None else t for t in (count, query))
+    grid_means[plan.forward](k, v, times, w, p, spans, query, mean, **plan.means)
     return mean,p,spans
 
-def _backward(k, v, w, count, p, spans, grad):
-    "The gradients of keys, values and biases."
-    plan,(b,n,d),grad = _Plan(k, v, w, count),v.shape,grad.contiguous()
-    dk,dv = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (k, v))
+def _backward(k, v, w, count, query, p, spans, grad):
+    "The gradients of keys, values, biases and queries."
+    plan,(b,n,d),grad = _Plan(k, v, w, count, query),v.shape,grad.contiguous()
+    dk,dv,dq = (t if t is None else torch.empty_like(t, memory_format=torch.contiguous_format)
+                for t in (k, v, query))
     z,x = (k.new_empty(b, n, 2*d, dtype=plan.kind) for _ in range(2))
     rows = k.new_empty(4, b, n, d, dtype=torch.float32) # written one by one only
     dw = w.new_empty(plan.of_weights[1], *w.shape)
     given = k,v,w if count is None else count,w,p,spans
-    grid_backward[plan.backward](*given, grad, dk, dv, z, x, rows, **plan.gradients)
+    queries = (w, w) if query is None else (query, dq)
+    grid_backward[plan.backward](*given, queries[0], grad, dk, dv, queries[1], z, x, rows,
+                                 **plan.gradients)
     weight_gradients[plan.of_weights](*given, z, x, rows, dw, **plan.products)
-    return dk,dv,dw.sum(dim=0)
+    return dk,dv,dw.sum(dim=0),None,dq
 
 class _GridMean(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, k, v, w, count):
-        mean,*made = _forward(k, v, w, count)
-        ctx.save_for_backward(k, v, w, count, *made)
+    def forward(ctx, k, v, w, count, query):
+        mean,*made = _forward(k, v, w, count, query)
+        ctx.save_for_backward(k, v, w, count, query, *made)
         return mean
 
     @staticmethod
     def backward(ctx, grad):
         require_first_order()
-        return *_backward(*ctx.saved_tensors, grad),None
+        return _backward(*ctx.saved_tensors, grad)
 
 # %% ../../nbs/kernels/03_grid_mean.ipynb #afb73610
 FEW = 256 # tokens of a text that a program holds
@@ -327,6 +358,7 @@ def grid_mean(
     v:Tensor,                     # Values, `(b, n, d)`
     w:Tensor,                     # Biases, `(n, n)` or `(groups, n, n)`; row t: of query token t
     key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
+    query:Tensor=None,            # Queries, whose sigmoids gate the mean, `(b, n, d)`; `None`: none
 )->Tensor:                        # `(b, n, d)`
     "The mean of `v`, weighted by `exp(k + w)`, all tokens visible, as `full_mean` computes it."
     if k.shape[1] > FEW:
@@ -336,7 +368,8 @@ def grid_mean(
     count = None if key_padding_mask is None else (~key_padding_mask).float()
     if not v.numel(): return v + k.sum() + w.sum() # nothing
     w = (w if w.ndim == 3 else w[None]).float().contiguous()
-    return _GridMean.apply(_rows(k.to(dtype)), _rows(v.to(dtype)), w, count).to(v.dtype)
+    query = None if query is None else _rows(query.to(dtype))
+    return _GridMean.apply(_rows(k.to(dtype)), _rows(v.to(dtype)), w, count, query).to(v.dtype)
 
 # %% ../../nbs/kernels/03_grid_mean.ipynb #cd3ba206
 REFERENCE = 'attnfree.biased_mean.full_mean'
@@ -345,9 +378,10 @@ def pairs(
     device:str, # Device to try
     reference,  # What these kernels compute, by PyTorch's operations
 ):              # Means and gradients by kernels and by the reference, pair by pair
-    "means over a grid with padding and biases of both kinds"
+    "gated means over a grid with padding and biases of both kinds"
     (k,v,w),mask = small_case(device, (40, 40))
+    query = k.detach().sin().requires_grad_()
     for wide in (1, 20):
-        means = (grid_mean(k, v, wide*w, mask),
-                 reference(k, v, wide*w, key_padding_mask=mask, kernel=False))
-        yield from zip(*(with_gradients(mean, k, v, w) for mean in means))
+        means = (grid_mean(k, v, wide*w, mask, query),
+                 reference(k, v, wide*w, key_padding_mask=mask, query=query, kernel=False))
+        yield from zip(*(with_gradients(mean, k, v, w, query) for mean in means))

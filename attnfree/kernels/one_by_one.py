@@ -77,6 +77,19 @@ def _flagged(spans, bad, text, group, t, c, n, d, end, tiles, tile, long, EVERY:
 def _any(flags): return tl.max(tl.max(flags.to(tl.int32), axis=1), axis=0) > 0
 
 @triton.jit
+def _some_flagged(spans, bad, text, group, first, last, c, n, d, end, tiles, tile, long):
+    "Whether a row from `first` to before `last` is flagged, in any of the channels `(1, C)`."
+    some = False
+    for start in range(first, last, 256):
+        t = start + tl.arange(0, 256)
+        span = tl.load(spans + group*long + t, mask=t < last, other=0.)
+        some = some | (tl.max(span, axis=0) > WIDE)
+    for i in range(first//tile, tl.cdiv(last, tile)): # from its first flagged row on
+        flag = tl.load(bad + (text*tiles + i)*d + c, mask=c < end, other=n)
+        some = some | _any(flag < tl.minimum(i*tile + tile, last))
+    return some
+
+@triton.jit
 def _exponential(key, bias, times, top, low):
     "The weight of a token in a row whose largest exponent is `top`, with the error `low`."
     high,error = _sum(key, bias)
@@ -161,10 +174,7 @@ def tokens_one_by_one(k, v, count, w, spans, bad, mean, under, tops, lows, grad,
     elif not CONNECT: last = tl.minimum(start + R + left, n)
     some = EVERY
     if not EVERY:
-        for t in range(first//R*R, last, R):
-            rows = t + tl.arange(0, R)[:,None]
-            some = some | _any(_flagged(spans, bad, text, group, rows, c, n, d, end, tiles, tile,
-                                        long, EVERY))
+        some = _some_flagged(spans, bad, text, group, first, last, c, n, d, end, tiles, tile, long)
     if some:
         key,value,times = _tokens(k, v, count, text, s, c, n, d, end, kb, vb, KT, VT, COUNT)
         gs,hs = tl.zeros((R, C), tl.float32),tl.zeros((R, C), tl.float32)
@@ -201,8 +211,9 @@ def biases_one_by_one(k, v, count, w, spans, bad, mean, under, tops, lows, grad,
         if not EVERY:
             for block in range(0, width, ALL):
                 c = group*width + block + tl.arange(0, ALL)[None,:]
-                some = some | _any(_flagged(spans, bad, text, group, t, c, n, d, end, tiles, tile,
-                                            long, EVERY))
+                some = some | _some_flagged(spans, bad, text, group, start,
+                                            tl.minimum(start + R, n), c, n, d, end, tiles, tile,
+                                            long)
         if some:
             for block in range(0, width, C):
                 c = group*width + block + tl.arange(0, C)[None,:]
@@ -304,8 +315,9 @@ class _OneByOneMean(torch.autograd.Function):
 def _prepared(k, v, w, key_padding_mask, count):
     "What kernels take: one dtype, neighbouring channels, padding as tokens that count 0 times."
     dtype = torch.promote_types(k.dtype, v.dtype)
-    k = _rows(k.to(dtype).expand_as(v))
-    return k,_rows(v.to(dtype)),w.float(),_counts(key_padding_mask, count)
+    k,w = _rows(k.to(dtype).expand_as(v)),w.float()
+    if not torch.is_grad_enabled(): w = w.detach() # of a parameter: nothing is kept for gradients
+    return k,_rows(v.to(dtype)),w,_counts(key_padding_mask, count)
 
 # %% ../../nbs/kernels/02_one_by_one.ipynb #5019fa93
 @checked
