@@ -57,7 +57,7 @@ _ONLY = dict(mixup='images with a class', cutmix='images with a class', erasing=
 
 def _mixer(settings):
     "Options of the network's mixer, if there are any, as an argument."
-    return {} if settings['mixer'] is None else dict(mixer=settings['mixer'])
+    return {} if settings.mixer is None else dict(mixer=settings.mixer)
 
 class Task:
     "What a network is trained to do; subclasses define the details."
@@ -86,7 +86,7 @@ class Task:
         return tuple(map(as_tensor, (*example.inputs, *targets)))
 
     def loss(self,
-        settings:dict, # Fields of a recipe
+        settings,      # `Settings` of a training
     ):                 # Called as `loss(scores, *targets)`, returns a scalar
         "The loss of a batch."
         raise NotImplementedError(f"task={self.name!r} needs a method loss(settings)")
@@ -110,32 +110,32 @@ class Task:
         return 'valid_loss'
 
     def check(self,
-        settings:dict, # All fields of a recipe
+        settings,      # `Settings` of a training
     )->None:
         "Raise `ValueError` for settings that make no sense here."
         for field,what in _ONLY.items():
-            if settings[field] and field not in self.fields:
+            if (value := getattr(settings, field)) and field not in self.fields:
                 off = 'false' if field == 'pack' else 0
-                raise ValueError(f"{field}={settings[field]} is for {what}, not for "
+                raise ValueError(f"{field}={value} is for {what}, not for "
                                  f"task={self.name!r}: use {field}={off}")
-        if isinstance(settings['augment'], str) and self.inputs != 'images':
-            raise ValueError(f"augment={settings['augment']!r} is a policy for images, not for "
+        if isinstance(settings.augment, str) and self.inputs != 'images':
+            raise ValueError(f"augment={settings.augment!r} is a policy for images, not for "
                              f"task={self.name!r}: use augment=true or augment=false")
 
     def check_network(self,
-        settings:dict, # All fields of a recipe
+        settings,      # `Settings` of a training
     )->None:
         "Raise `ValueError` for an unknown or unsuitable network, or a mixer without the option."
         from timm import list_models
         from attnfree.families import check_known,family_of
         from attnfree import language,vision
         from attnfree.vision import TIMM
-        name = settings['model']
+        name = settings.model
         suits = 'images' if name.startswith(TIMM) else family_of(name).inputs
         if suits != self.inputs:
             module = 'vision' if self.inputs == 'images' else 'language'
             raise ValueError(f"model={name!r} is a network for {suits}, but "
-                             f"data={settings['data']!r} holds {self.inputs}: take one of "
+                             f"data={settings.data!r} holds {self.inputs}: take one of "
                              f"attnfree.{module}.model_names()")
         if name.startswith(TIMM):
             check_known('model', name, [f'{TIMM}{known}' for known in list_models()])
@@ -144,7 +144,7 @@ class Task:
             with torch.device('meta'): networks.create_model(name, **options)
 
     def arguments(self,
-        settings:dict, # All fields of a recipe
+        settings,      # `Settings` of a training
         data:dict,     # What a run stores about its data
     )->tuple:          # Arguments for `build`, and names of those that this network does not take
         "Arguments of a network that suits the data."
@@ -202,11 +202,11 @@ class Task:
         dls:DataLoaders,  # The data
         loader=None,      # Examples to evaluate; `None`: those held out
         title:str='',     # The conditions, for pictures
-        settings:dict={}, # Fields of the run's recipe, for the loss
+        settings=None,    # `Settings` of the run, for the loss
     )->Evaluation:        # A row with the number of examples, the loss and the metrics
         "Evaluate a network on held-out examples."
         loader = dls.valid if loader is None else loader
-        loss = self.loss(settings | dict(smoothing=0))
+        loss = self.loss(settings)
         learn = Learner(dls, model, loss_func=loss, metrics=self.metrics(dls))
         with learn.no_bar(): values = learn.validate(dl=loader)
         names = ['examples', 'loss', *(metric.name for metric in learn.metrics)]
@@ -348,7 +348,7 @@ class ImageTask(Task):
         return [TargetTransform(self, images.example)]
 
     def arguments(self,
-        settings:dict, # All fields of a recipe
+        settings,      # `Settings` of a training
         data:dict,     # What a run stores about its data
     )->tuple:          # Arguments for `build`, and names of those that this network does not take
         "Arguments for the scores of the task and images of this size."
@@ -359,10 +359,10 @@ class ImageTask(Task):
             raise ValueError(f"task={self.name!r}: outputs={scores!r} must be a whole number "
                              "from 1")
         arguments = dict(img_size=data['img_size'], in_chans=data['in_chans'], num_classes=scores,
-                         drop_rate=settings['drop'], drop_path_rate=settings['drop_path'],
+                         drop_rate=settings.drop, drop_path_rate=settings.drop_path,
                          **_mixer(settings))
-        accepted,refused = accepted_arguments(settings['model'], arguments)
-        return dict(name=settings['model'], **accepted),refused
+        accepted,refused = accepted_arguments(settings.model, arguments)
+        return dict(name=settings.model, **accepted),refused
 
     def build(self,
         arguments:dict, # From `arguments`, as a run folder keeps them
@@ -432,11 +432,11 @@ class _Classes(_Accuracy):
     unit = 'probability'
 
     def loss(self,
-        settings:dict, # `smoothing`
+        settings,      # With `smoothing`
     ):                 # Called as `loss(scores, classes)`
         "Cross-entropy, with label smoothing."
         from attnfree.callbacks.training import SmoothCrossEntropy
-        return SmoothCrossEntropy(settings['smoothing'])
+        return SmoothCrossEntropy(settings.smoothing)
 
     def check_model(self,
         model:nn.Module, # A network
@@ -523,7 +523,7 @@ class Classification(_Classes, ImageTask):
         dls:DataLoaders,  # With `vocab`
         loader=None,      # Examples to evaluate; `None`: those held out
         title:str='',     # The conditions, for the picture
-        settings:dict={}, # Not used
+        settings=None,    # Not used
     )->Evaluation:        # A row for each class and one for all, and the confusions as a picture
         "Count correct predictions and confusions."
         table,confusion = evaluate(model, dls, loader)
@@ -538,13 +538,13 @@ class Classification(_Classes, ImageTask):
 class TokenTask(Task):
     "A task on tokens: texts that are read as a whole, or sequences read from left to right."
     def arguments(self,
-        settings:dict, # All fields of a recipe
+        settings,      # `Settings` of a training
         data:dict,     # What a run stores about its data
     )->tuple:          # Arguments for `build`, and names of those that this network does not take
         "Arguments for the vocabulary of the data and examples of this length."
         self.check_network(settings)
-        return dict(name=settings['model'], vocab_size=data['vocab_size'], n=data['n'],
-                    drop=settings['drop'], drop_path_rate=settings['drop_path'],
+        return dict(name=settings.model, vocab_size=data['vocab_size'], n=data['n'],
+                    drop=settings.drop, drop_path_rate=settings.drop_path,
                     **_mixer(settings)),[]
 
     def build(self,
@@ -599,7 +599,7 @@ class MaskedLanguageModel(TextTask):
         return tuple(torch.from_numpy(part) for part in parts)
 
     def loss(self,
-        settings:dict, # Not used
+        settings,      # Not used
     ):                 # Called as `loss(scores, tokens)`
         "Cross-entropy of the masked tokens."
         from attnfree.text.model import token_loss
@@ -630,12 +630,12 @@ class TextClassification(_Classes, TextTask):
         return example.label
 
     def arguments(self,
-        settings:dict, # All fields of a recipe
+        settings,      # `Settings` of a training
         data:dict,     # With `classes`
     )->tuple:          # Arguments for `build`, and names of those that this network does not take
         "Arguments as for all texts, and for the data's classes; packed texts read no padding."
         arguments,refused = super().arguments(settings, data)
-        if settings['pack']: arguments['mask_padding'] = True # evaluation has some
+        if settings.pack: arguments['mask_padding'] = True # evaluation has some
         return arguments | dict(num_classes=len(data['classes'])),refused
 
     def build(self,
@@ -667,7 +667,7 @@ class QuestionAnswering(TextTask):
         return tuple(example.label)
 
     def loss(self,
-        settings:dict, # Not used
+        settings,      # Not used
     ):                 # Called as `loss(scores, first, last)`
         "Cross-entropy of both ends."
         from attnfree.text.model import span_loss
@@ -690,12 +690,12 @@ class QuestionAnswering(TextTask):
         return metrics[-1].name
 
     def check(self,
-        settings:dict, # All fields of a recipe
+        settings,      # `Settings` of a training
     )->None:
         "Raise `ValueError` for settings that make no sense here."
         super().check(settings)
-        if settings['valid_examples']:
-            raise ValueError(f"valid_examples={settings['valid_examples']} is not for questions: "
+        if settings.valid_examples:
+            raise ValueError(f"valid_examples={settings.valid_examples} is not for questions: "
                              "their scores need the windows of all of them")
 
     def build(self,
@@ -710,7 +710,7 @@ class QuestionAnswering(TextTask):
         dls:DataLoaders,  # The data
         loader=None,      # Examples to evaluate; `None`: those held out
         title:str='',     # The conditions
-        settings:dict={}, # Not used
+        settings=None,    # Not used
     )->Evaluation:        # A row with the number of examples, the loss and the scores
         "Evaluate a network on all questions."
         if loader is not None and loader.limit is not None:
@@ -781,7 +781,7 @@ class LanguageModel(SequenceTask):
         return inputs,targets
 
     def loss(self,
-        settings:dict, # Not used
+        settings,      # Not used
     ):                 # Called as `loss(scores, values)`
         "Cross-entropy of the values that are predicted."
         from attnfree.text.model import token_loss
@@ -805,7 +805,7 @@ class LanguageModel(SequenceTask):
         dls:DataLoaders,  # The data
         loader=None,      # Examples to evaluate; `None`: those held out
         title:str='',     # The conditions
-        settings:dict={}, # Not used
+        settings=None,    # Not used
     )->Evaluation:        # A row with the numbers of examples and of values, and the bits per value
         "Measure the bits per value on held-out sequences."
         loader = dls.valid if loader is None else loader
@@ -829,7 +829,7 @@ class AssociativeRecall(_Accuracy, SequenceTask):
         return tuple(map(as_tensor, (example.values, example.at, example.answers)))
 
     def loss(self,
-        settings:dict, # Not used
+        settings,      # Not used
     ):                 # Called as `loss(scores, answers)`
         "Cross-entropy of the answers."
         from attnfree.text.model import token_loss

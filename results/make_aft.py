@@ -73,7 +73,7 @@ def trained_once(model, settings):
     "Accuracy of `model` before and after training on CIFAR-10, and the steps, as a dictionary."
     from attnfree.data import create_dls
     from attnfree.learner import attnfree_learner, fit_recipe
-    dls = create_dls('cifar10', bs=128, seed=42, augment=settings['augment'])
+    dls = create_dls('cifar10', bs=128, seed=42, augment=settings.augment)
     learn = attnfree_learner(dls, model, settings)
     with learn.no_bar(), learn.no_logging():
         before = learn.validate()

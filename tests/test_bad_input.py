@@ -39,7 +39,7 @@ OPTIONS = {
     attnfree_sweep: 'cases recipe set seeds out processes nice groups file share',
     attnfree_export: 'out piece model',
 }
-FIELDS = ('task data model size bs mixer tokenizer train_examples valid_examples epochs steps opt '
+FIELDS = ('task data model size bs mixer tokenizer train_examples valid_examples epochs steps '
           'lr wd betas eps schedule warmup_epochs warmup_steps lr_start lr_end smoothing augment '
           'mixup cutmix mixup_prob erasing repeats drop drop_path ema diagonality entropy clip '
           'accumulate pack precision layer_decay checkpointing channels_last threads seed').split()

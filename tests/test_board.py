@@ -92,7 +92,7 @@ def test_every_mixer_has_the_same_recipe(plan):
     for run in plan.values():
         if run.rows.stem not in board: continue
         own = ['model', 'seed', 'lr'] + ['drop']*(run.rows.stem == 'pixels')
-        settings = {k: v for k, v in run.settings.items() if k not in own}
+        settings = {k: v for k, v in run.settings if k not in own}
         columns.setdefault(run.rows.stem.removesuffix('_more'), []).append(settings)
     for column, found in columns.items(): assert all(one == found[0] for one in found), column
 
@@ -288,8 +288,8 @@ def test_lavit_was_trained_without_its_loss(plan):
     "As the pages say that show it."
     board = groups_of(FILE)
     runs = [run for run in plan.values()
-            if run.rows.stem in board and 'lavit' in run.settings['model']]
-    assert len(runs) == 6 and {run.settings['diagonality'] for run in runs} == {0}
+            if run.rows.stem in board and 'lavit' in run.settings.model]
+    assert len(runs) == 6 and {run.settings.diagonality for run in runs} == {0}
     for name in ('index', 'results/05_all_mixers', 'results/03_lavit'):
         assert 'was trained without' in '\n'.join(page(name)), name
 

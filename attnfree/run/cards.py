@@ -13,7 +13,7 @@ import pandas as pd
 from ..arguments import checked
 from ..families import check_published,published_folder
 from ..learner import read_config,run_folder
-from ..recipes import settings_text
+from ..recipes import settings_from,settings_text
 
 # %% ../../nbs/run/09_cards.ipynb #73034156
 _IMAGE = '''from attnfree.learner import load, predict
@@ -57,7 +57,7 @@ tags: [{task}, attnfree]
     yield (f"By attnfree {config['versions']['attnfree']}, seed {training['seed']}, "
            f"{about['minutes']} minutes of one processor thread; one of the runs of the board, "
            f"`{about['command']}`. Settings that differ from a plain run:")
-    yield f"```\n{fill(settings_text(training), 80)}\n```"
+    yield f"```\n{fill(settings_text(settings_from(training)), 80)}\n```"
     if config['model']['name'].startswith('lavit') and not training['diagonality']:
         yield ("Trained without the diagonality loss that LaViT's poster proposes "
                "(`diagonality=0`): this is the poster's own ablation, not its method.")
@@ -105,7 +105,7 @@ tags: [image-classification, attnfree]
     if training:
         version = config.get('versions', {}).get('attnfree', '')
         parts += ['## Training', f"By attnfree {version}, with settings that differ from a plain "
-                  "run:", f"```\n{fill(settings_text(training), 80)}\n```"]
+                  "run:", f"```\n{fill(settings_text(settings_from(training)), 80)}\n```"]
     parts += ['## Data, licence, limits', 'To be written by the owner of the data.']
     return '\n\n'.join(parts) + '\n'
 

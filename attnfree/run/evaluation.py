@@ -18,6 +18,7 @@ from ..callbacks.training import write_atomically
 from ..data.datasets import data_set_for
 from ..imports import error_context
 from ..learner import load,results_folder,run_folder
+from ..recipes import Settings,settings_from
 from ..tasks import task_named
 
 # %% ../../nbs/run/02_evaluation.ipynb #18410967
@@ -61,12 +62,12 @@ def run_dls(
 # %% ../../nbs/run/02_evaluation.ipynb #12567266
 class EvaluationPlan(NamedTuple):
     "What is evaluated, on what, and under which conditions."
-    model:nn.Module  # The network of a run
-    dls:DataLoaders  # The data
-    loader:object    # The examples that are evaluated
-    conditions:str   # Described in words
-    out:Path         # Folder for the results
-    settings:dict    # Fields of the run's recipe
+    model:nn.Module   # The network of a run
+    dls:DataLoaders   # The data
+    loader:object     # The examples that are evaluated
+    conditions:str    # Described in words
+    out:Path          # Folder for the results
+    settings:Settings # Of the run, without label smoothing
 
 @delegates(run_dls)
 @checked
@@ -94,7 +95,8 @@ def plan_evaluation(
     conditions = (f"{config['model']['name']} on {described}, weights of the "
                   f"{'best' if best else 'last'} epoch")
     out = results_folder(run) if out is None else user_path(out, 'out')
-    return EvaluationPlan(model, dls, loader, conditions, out, config.get('training') or {})
+    settings = settings_from(config.get('training')).replace(smoothing=0)
+    return EvaluationPlan(model, dls, loader, conditions, out, settings)
 
 @checked
 def run_evaluation(

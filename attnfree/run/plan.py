@@ -29,7 +29,7 @@ from ..learner import check_imports,load,read_config,recipe_schedule,run_folder
 from ..optimiser import parameter_groups
 from ..processes import rank_and_world
 from ..recipes import (PENALTIES,default_recipe,parse_settings,recipe as settings_of,
-                              recipe_fields)
+                              recipe_fields,Settings)
 from ..tasks import build_network,task_of
 
 # %% ../../nbs/run/00_plan.ipynb #e0209636
@@ -44,7 +44,7 @@ def _given(fields, model, epochs):
 
 def _check_same(run, kept, requested):
     "Raise `ValueError` if a run is to be resumed with other settings."
-    for name,value in kept.items():
+    for name,value in kept:
         if requested[name] != value:
             raise ValueError(f"{name}={requested[name]!r}, but the run in {run} has {name}="
                              f"{value!r}: a resumed run keeps its settings; start a new one "
@@ -62,7 +62,7 @@ def _begun_settings(run, recipe, given, start):
                          "has no training and source to resume from")
     kept = settings_of(config['training'])
     if config['source'].get('start'): given = dict(tokenizer=None) | given # that of the start
-    _check_same(run, kept, settings_of(recipe, **given) if recipe else kept | given)
+    _check_same(run, kept, dict(settings_of(recipe, **given) if recipe else kept) | given)
     if start is not None and start != config['source'].get('start'):
         raise ValueError(f"start={start!r}, but the run in {run} has start="
                          f"{config['source'].get('start')!r}: leave it out to resume")
@@ -102,16 +102,16 @@ def _new_settings(recipe, data, task, given, start):
 
 @checked
 def requested_settings(
-    fields:list[str]=None, # Settings as the command takes them, `field=value`
+    fields:list[str]=None,         # Settings as the command takes them, `field=value`
     *,
-    recipe:str|dict=None,  # Name of a recipe, a TOML file, or fields; `None`: that of the data set
-    data:str=None,         # Data set; `None`: the recipe's, or digits
-    task:str=None,         # Task, where a data set has several
-    model:str=None,        # Name of the network
-    epochs:int=None,       # Passes over the training examples
-    start:str=None,        # Run folder, or published name, of a network to start from
-    run:str|Path=None,     # Run folder to resume; `None`: a new run
-)->tuple[dict,dict]:       # Every field of the recipe, and the `source` of the data
+    recipe:str|dict|Settings=None, # A recipe, its TOML file or fields; `None`: that of the data
+    data:str=None,                 # Data set; `None`: the recipe's, or digits
+    task:str=None,                 # Task, where a data set has several
+    model:str=None,                # Name of the network
+    epochs:int=None,               # Passes over the training examples
+    start:str=None,                # Run folder, or published name, of a network to start from
+    run:str|Path=None,             # Run folder to resume; `None`: a new run
+)->tuple[Settings,dict]:           # Of the training, and the `source` of the data
     "Complete the settings of a training; raises `ValueError` for contradictions."
     given = _given(fields, model, epochs)
     if run is None: return _new_settings(recipe, data, task, given, start),dict(start=start)
@@ -124,16 +124,16 @@ def requested_settings(
 @dataclass(frozen=True)
 class Plan:
     "Everything that defines a training run."
-    settings:dict      # Every field of the recipe
-    dls:DataLoaders    # The data, for the task `dls.task`
-    data:dict          # What the run stores about the data
-    arguments:dict     # Of the network, for the task's `build`
-    run:Path|None      # Folder of the run; `None`: the next free number under `runs/`
-    source:dict        # Where data and weights come from: `data`, `path`, `start`, `imports`
-    resume:bool=False  # Resume from the checkpoint in the folder
-    every:int=0        # Save every n steps too; 0: only after each epoch
-    log:str=None       # 'tensorboard', 'wandb' or both
-    refused:tuple=()   # Settings that this network does not take
+    settings:Settings # Of the training
+    dls:DataLoaders   # The data, for the task `dls.task`
+    data:dict         # What the run stores about the data
+    arguments:dict    # Of the network, for the task's `build`
+    run:Path|None     # Folder of the run; `None`: the next free number under `runs/`
+    source:dict       # Where data and weights come from: `data`, `path`, `start`, `imports`
+    resume:bool=False # Resume from the checkpoint in the folder
+    every:int=0       # Save every n steps too; 0: only after each epoch
+    log:str=None      # 'tensorboard', 'wandb' or both
+    refused:tuple=()  # Settings that this network does not take
 
     @property
     def task(self): return task_of(self.dls)
@@ -145,7 +145,7 @@ class Plan:
 
 @checked
 def make_plan(
-    settings:dict,     # Every field of the recipe
+    settings:Settings, # Of the training
     dls:DataLoaders,   # The data, for the task `dls.task`
     run:Path=None,     # Folder of the run; `None`: the next free number under `runs/`
     source:dict={},    # Where data and weights come from
@@ -156,7 +156,7 @@ def make_plan(
 )->Plan:               # For check_plan
     "Plan a training on given data; raises `ValueError` for settings that do not fit them."
     task = task_of(dls)
-    settings = settings | dict(task=task.name)
+    settings = settings.replace(task=task.name)
     with error_context(f'task={task.name!r}'): task.check(settings)
     recipe_schedule(dls, settings) # raises for a warm-up longer than the run
     for name in log.split(',') if log else ():
@@ -164,7 +164,7 @@ def make_plan(
             raise ValueError(f"log={log!r} must be tensorboard or wandb, or both with a comma")
         if find_spec(name) is None:
             raise ValueError(f"log={name!r} needs the package of that name: pip install {name}")
-    with error_context(f"task={task.name!r}: no example can be made of data={settings['data']!r}"):
+    with error_context(f"task={task.name!r}: no example can be made of data={settings.data!r}"):
         data = dls.source.about(dls) if hasattr(dls, 'source') else data_config(dls)
     with error_context(f"task={task.name!r}: its network cannot be planned"):
         arguments,refused = task.arguments(settings, data)
@@ -178,20 +178,20 @@ def _absolute(path):
 
 def _create_dls(settings, task, path, workers, skip_bad, tokenizer):
     "The data of a training, by its settings."
-    name = settings['data']
+    name = settings.data
     with error_context(f'task={task.name!r}: no example can be made of data={name!r}'):
-        dls = create_dls(name, task, path, bs=settings['bs']//settings['accumulate'],
-                         size=settings['size'], seed=settings['seed'], workers=workers,
-                         augment=settings['augment'], skip_bad=skip_bad, tokenizer=tokenizer,
-                         valid_share=settings['valid_share'],
-                         **dict(pack=True) if settings['pack'] else {})
-    dls.train.group = settings['accumulate']
-    dls.train.limit,dls.valid.limit = settings['train_examples'],settings['valid_examples']
+        dls = create_dls(name, task, path, bs=settings.bs//settings.accumulate,
+                         size=settings.size, seed=settings.seed, workers=workers,
+                         augment=settings.augment, skip_bad=skip_bad, tokenizer=tokenizer,
+                         valid_share=settings.valid_share,
+                         **dict(pack=True) if settings.pack else {})
+    dls.train.group = settings.accumulate
+    dls.train.limit,dls.valid.limit = settings.train_examples,settings.valid_examples
     return dls
 
 @checked
 def plan_training(
-    settings:dict,       # Every field, from requested_settings or a recipe
+    settings:Settings,   # From requested_settings or a recipe
     source:dict={},      # `path` of the data; `start`, a run to start from; `imports`
     run:str|Path=None,   # Folder of a run to resume; `None`: a new run
     *,
@@ -201,18 +201,18 @@ def plan_training(
     log:str=None,        # 'tensorboard', 'wandb' or both
 )->Plan:                 # For check_plan
     "Read the data and plan a training; raises `ValueError` for settings that do not fit."
-    name,path,start = settings['data'],source.get('path'),source.get('start')
-    task = data_set_for(name, settings['task'])[1]
+    name,path,start = settings.data,source.get('path'),source.get('start')
+    task = data_set_for(name, settings.task)[1]
     if start is not None and run is None:
-        if settings['tokenizer'] is not None:
-            raise ValueError(f"tokenizer={settings['tokenizer']!r} and start={start!r} contradict "
+        if settings.tokenizer is not None:
+            raise ValueError(f"tokenizer={settings.tokenizer!r} and start={start!r} contradict "
                              "each other: a run uses the tokenizer of the one it starts from")
         task.check_start(start, read_config(start))
     task.check_network(settings)
     begun = [run_folder(folder) for folder in (run, start) if folder is not None]
     kept = [folder/'tokenizer.json' for folder in begun]
-    tokenizer = next((file for file in kept if file.exists()), settings['tokenizer'])
-    if settings['threads'] is not None: torch.set_num_threads(settings['threads'])
+    tokenizer = next((file for file in kept if file.exists()), settings.tokenizer)
+    if settings.threads is not None: torch.set_num_threads(settings.threads)
     dls = _create_dls(settings, task, path, workers, skip_bad, tokenizer)
     if start is not None and (user_path(start)/'config.json').exists(): start = _absolute(start)
     source = source | dict(data=name, path=_absolute(path), start=start)
@@ -241,7 +241,7 @@ def _try_loss(plan, scores, targets, shapes):
     task = f'task={plan.task.name!r}'
     with error_context(f'{task}: its loss cannot take {shapes}'), warnings.catch_warnings():
         warnings.simplefilter('error', UserWarning) # PyTorch's warning of a broadcast
-        loss = plan.task.loss(plan.settings | dict(smoothing=0))(scores, *targets)
+        loss = plan.task.loss(plan.settings.replace(smoothing=0))(scores, *targets)
     shape = getattr(loss, 'shape', None)
     if shape != ():
         what = type(loss).__name__ if shape is None else f'shape {tuple(shape)}'
@@ -279,7 +279,7 @@ def check_plan(
     task,start = plan.task,plan.source.get('start')
     with error_context(f'task={task.name!r}: its metrics'):
         higher_is_better(plan.monitor, task.metrics(plan.dls))
-    set_seed(plan.settings['seed'], reproducible=True)
+    set_seed(plan.settings.seed, reproducible=True)
     net = build_network(task, plan.arguments)
     if start is not None and not plan.has_checkpoint:
         old,config = load(start)
@@ -289,7 +289,7 @@ def check_plan(
         task.check_model(net, plan.dls)
         parameter_groups(net)
         for penalty in PENALTIES:
-            if not plan.settings[penalty]: continue
+            if not getattr(plan.settings, penalty): continue
             with collect_penalty(net, penalty): pass # raises where no part of the network has it
     _try(plan, net)
     return net

@@ -23,15 +23,12 @@ from ..checkpoint import load_tensors,save_tensors
 from ..cost.count import machine_name
 from ..imports import import_all
 from ..learner import build_model,check_imports,read_config,save_run
-from ..recipes import FIELDS,parse_settings,recipe as settings_of,settings_text
+from ..recipes import parse_settings,recipe as settings_of,Settings,settings_from
+from ..recipes import settings_text
 from .training import NO_RESULTS
 from ..tasks import task_named
 
 # %% ../../nbs/run/06_sweep.ipynb #48da9723
-def _without_seed(settings):
-    "The settings of a row as text, without the seed, which has a column."
-    return settings_text({name: value for name,value in settings.items() if name != 'seed'})
-
 @checked
 def sweep_row(
     run:str|Path, # Folder of a finished run
@@ -42,12 +39,12 @@ def sweep_row(
     if not file.exists():
         raise FileNotFoundError(f"run={str(run)!r} holds no metrics.csv: it has not finished an "
                                 "epoch")
-    epochs,settings = pd.read_csv(file),config['training']
+    check_imports(config)
+    epochs,settings = pd.read_csv(file),settings_from(config['training'])
     metric = config.get('monitor', 'valid_loss')
     last,curve = epochs.iloc[-1],epochs[metric]
-    check_imports(config)
     with torch.device('meta'): model = build_model(config)
-    row = dict(case=case, seed=settings['seed'], epochs=len(epochs),
+    row = dict(case=case, seed=settings.seed, epochs=len(epochs),
                parameters=sum(p.numel() for p in model.parameters()))
     bits = [name for name in epochs if name.startswith('bits_per_')]
     row |= {f'train_{name}': last.train_loss/math.log(2) for name in bits}
@@ -56,7 +53,8 @@ def sweep_row(
                 seconds=epochs.seconds.sum(),
                 processor_seconds=epochs.processor_seconds.sum())
     versions = config['versions']
-    return row | dict(settings=_without_seed(settings), version=versions['attnfree'],
+    return row | dict(settings=settings_text(settings, without=['seed']),
+                      version=versions['attnfree'],
                       date=date.fromtimestamp(file.stat().st_mtime).isoformat(),
                       machine=machine_name())
 
@@ -129,14 +127,14 @@ def plot_sweep(
 class SweepRun(NamedTuple):
     "One run of a sweep."
     case:str          # Settings that it does not share, as they were given
-    settings:dict     # Every field of the recipe
+    settings:Settings # Of the training
     rows:Path         # The csv for its row
     version:str=None  # Of the package, to keep rows comparable; `None`: any
     weights:Path=None # Folder for its weights in float16; `None`: none
     imports:tuple=()  # Files that register what it needs
 
     @property
-    def seed(self): return self.settings['seed']
+    def seed(self): return self.settings.seed
 
 def _check_seeds(seeds):
     "Raise `ValueError` for seeds that are invalid or repeated."
@@ -165,9 +163,10 @@ def plan_sweep(
         if not case.strip() or '/' in case:
             raise ValueError(f"cases: {case!r} must be settings such as mixer=window=8 or "
                              "'size=512 bs=8', without a slash")
-        settings = settings_of(recipe, **parse_settings([*shared, *case.split(), f'seed={seed}']))
-        if seed == seeds[0]: task_named(settings['task']).check_network(settings)
-        same = first.setdefault(json.dumps(settings, sort_keys=True), case)
+        given = parse_settings([*shared, *case.split(), f'seed={seed}'])
+        settings = settings_of(recipe, **given)
+        if seed == seeds[0]: task_named(settings.task).check_network(settings)
+        same = first.setdefault(json.dumps(dict(settings), sort_keys=True), case)
         kept = '_'.join(case.split())
         name = f'{kept}_{seed}'
         if same != case or name in plan:
@@ -260,13 +259,10 @@ def read_rows(
 
 def _difference(row, run):
     "How a row differs from the settings of its run, in words; `None` if it does not."
-    have,want = (dict(part.split('=', 1) for part in text.split())
-                 for text in (row.settings, _without_seed(run.settings)))
-    for name in sorted({*have} | {*want}):
-        default = FIELDS[name].default if name in FIELDS else None
-        if have.get(name) != want.get(name):
-            return (f"was trained with {name}={have.get(name, default)}, and this sweep has "
-                    f"{name}={want.get(name, default)}")
+    have = settings_from(parse_settings(row.settings.split()), seed=int(row.seed))
+    for (name,there),(_,here) in zip(have, run.settings):
+        if there != here:
+            return f"was trained with {name}={there}, and this sweep has {name}={here}"
     if run.version not in (None, row.version):
         return f"was trained by attnfree {row.version}, and its group is for {run.version}"
 

@@ -23,10 +23,11 @@ from ..arguments import checked
 from ..callbacks.training import ConsoleLog,evaluated_model,RunLog
 from ..checkpoint import Checkpoint,TrainingStopped
 from ..imports import first_line,line_of
-from ..learner import (LOCK_FILES,attnfree_learner,fit_recipe,full_settings,new_run,
-                              read_config,recipe_schedule,save_run)
+from ..learner import LOCK_FILES,attnfree_learner,fit_recipe,new_run,read_config
+from ..learner import recipe_schedule,save_run
 from ..loader import loader_speed
 from ..processes import rank_and_world
+from ..recipes import Settings,settings_from
 from .plan import check_plan,make_plan,Plan,_check_same
 from ..tasks import task_of
 from ..visualise.weights import plot_curves
@@ -66,14 +67,14 @@ def _config(plan):
     "The configuration that a run folder stores."
     versions = dict(attnfree=attnfree.__version__)
     versions |= {name: version(name) for name in ('torch', 'fastai', 'timm')}
-    return dict(task=plan.task.name, model=plan.arguments, data=plan.data, training=plan.settings,
-                source=plan.source, monitor=plan.monitor, processes=rank_and_world()[1],
-                versions=versions)
+    return dict(task=plan.task.name, model=plan.arguments, data=plan.data,
+                training=dict(plan.settings), source=plan.source, monitor=plan.monitor,
+                processes=rank_and_world()[1], versions=versions)
 
 def _trained(plan, net):
     "Train a network, writing its run folder on the way; returns it with its last weights."
     settings,run,dls,rank = plan.settings,plan.run,plan.dls,rank_and_world()[0]
-    set_seed(settings['seed'] + rank, reproducible=True)
+    set_seed(settings.seed + rank, reproducible=True)
     again = plan.has_checkpoint
     keep = Checkpoint(run, resume=again, every=plan.every, monitor=plan.monitor)
     learn = attnfree_learner(dls, net, settings, path=run,
@@ -141,23 +142,22 @@ def run_plan(
 
 @checked
 def train(
-    recipe:str|dict,     # Name of a recipe, or its fields
-    dls:DataLoaders,     # Data for `dls.task`, in batches of the recipe's `bs // accumulate`
-    run:str|Path,        # Folder of the run: empty, or one to resume
+    recipe:str|dict|Settings, # Name of a recipe, its settings or fields
+    dls:DataLoaders,          # Data for `dls.task`, in batches of the recipe's `bs // accumulate`
+    run:str|Path,             # Folder of the run: empty, or one to resume
     *,
-    resume:bool=False,   # Resume from the checkpoint in the folder
-    every:int=0,         # Save every n steps too; 0: only after each epoch
-    log:str=None,        # 'tensorboard', 'wandb' or both
-    source:dict=None,    # `data` and `path`, to find the data again
-    start:str|Path=None, # Run, or published network, whose weights the network starts from
-)->pd.DataFrame:         # The metrics, one row for each epoch
+    resume:bool=False,        # Resume from the checkpoint in the folder
+    every:int=0,              # Save every n steps too; 0: only after each epoch
+    log:str=None,             # 'tensorboard', 'wandb' or both
+    source:dict=None,         # `data` and `path`, to find the data again
+    start:str|Path=None,      # Run, or published network, whose weights the network starts from
+)->pd.DataFrame:              # The metrics, one row for each epoch
     "Train a model by a recipe and fill its run folder."
     source = (source or {}) | dict(start=None if start is None else str(start))
-    settings = full_settings(recipe)
+    settings = settings_from(recipe)
     if resume and (Path(run)/'config.json').exists():
         if kept := read_config(run).get('training'):
-            both = full_settings(kept),settings # as JSON has them
-            _check_same(run, *(json.loads(json.dumps(fields)) for fields in both))
+            _check_same(run, settings_from(kept), dict(settings))
     plan = make_plan(settings, dls, Path(run), source, resume=resume, every=every,
                      log=log)
     return run_plan(plan, check_plan(plan))
@@ -182,15 +182,15 @@ def _begin(plan, net, out):
     if run is None: run = Path(_shared(str(new_run(out)) if rank_and_world()[0] == 0 else None))
     part = f" ({train.epoch_items:,} in an epoch)" if train.epoch_items < train.n else ''
     held_out = f" ({valid.epoch_items:,} evaluated)" if valid.epoch_items < valid.n else ''
-    unit = 'epochs' if settings['epochs'] else 'steps'
+    length = f'{settings.epochs:,} epochs' if settings.epochs else f'{settings.steps:,} steps'
     useless = [*plan.refused] + ['pictures of its mixers']*(not hasattr(net, 'body'))
-    if useless: _say(f"{settings['model']} goes without {', '.join(useless)}")
+    if useless: _say(f"{settings.model} goes without {', '.join(useless)}")
     if start := plan.source.get('start'):
         head = dict(images=', except for a new head', texts=', except for its own head')
-        _say(f"{settings['model']} starts from the weights of {start}"
+        _say(f"{settings.model} starts from the weights of {start}"
              f"{head.get(plan.task.inputs, '')}")
-    _say(f"{settings['model']} on {settings['data']}: {train.n:,} {plan.task.inputs} to train on"
-         f"{part}, {valid.n:,} held out{held_out}, {settings[unit]:,} {unit}; the run is in {run}")
+    _say(f"{settings.model} on {settings.data}: {train.n:,} {plan.task.inputs} to train on"
+         f"{part}, {valid.n:,} held out{held_out}, {length}; the run is in {run}")
     return replace(plan, run=run)
 
 # columns of `metrics.csv` that are not results: time, speed, learning rate
@@ -214,7 +214,7 @@ def _summary(plan, metrics):
     widths = [max(10, len(name)+2) for name in names]
     head = ''.join(f'{name:>{width}}' for name,width in zip(names, widths))
     row = ''.join(f'{_shown(name, last[name]):>{width}}' for name,width in zip(names, widths))
-    model,data = plan.settings['model'],plan.settings['data']
+    model,data = plan.settings.model,plan.settings.data
     first,second = max(26, len(model)+2),max(10, len(data)+2)
     return (f"{'model':{first}}{'data':{second}}{'epochs':>7}{'valid loss':>12}{head}"
             f"\n{model:{first}}{data:{second}}{len(metrics):>7}{last.valid_loss:>12.4f}{row}")

@@ -15,7 +15,8 @@ import torch
 from filelock import FileLock,Timeout
 from ..arguments import checked,user_path
 from ..callbacks.training import write_atomically
-from ..learner import LOCK_FILES,full_settings,read_config
+from ..learner import LOCK_FILES,read_config
+from ..recipes import Settings,settings_from
 from .sweep import keep_row,read_rows,SweepRun,trained_runs
 
 # %% ../../nbs/run/07_workers.ipynb #abf74b60
@@ -30,8 +31,8 @@ def _check_folder(run, settings, path):
     "Raise `ValueError` if the run in a folder has other settings or data."
     if not (run/'config.json').exists(): return _remove_cut_off(run)
     config = read_config(run)
-    have = full_settings(config['training']) | dict(path=config['source'].get('path'))
-    requested = full_settings(json.loads(json.dumps(settings))) | dict(path=path)
+    have = dict(settings_from(config['training']), path=config['source'].get('path'))
+    requested = dict(settings, path=path)
     for name,value in requested.items():
         if have[name] != value:
             raise ValueError(f"{str(run)!r} was trained with {name}={have[name]!r}, and this sweep "
@@ -176,10 +177,10 @@ def _progress(run, settings):
     "The share of a run that is done, and the processor seconds that all of it takes."
     file = run/'metrics.csv'
     if not file.exists(): return 0,None
-    epochs,length,steps = pd.read_csv(file),settings['epochs'],run/'steps.csv'
+    epochs,length,steps = pd.read_csv(file),settings.epochs,run/'steps.csv'
     if not length and steps.exists(): # counted in steps: the last row says how many an epoch has
         last = pd.read_csv(steps).iloc[-1]
-        length = settings['steps']*settings['accumulate']*last.epoch/last.step
+        length = settings.steps*settings.accumulate*last.epoch/last.step
     share = min(1, len(epochs)/length) if length else 0 # too few steps for a row
     return share,epochs.processor_seconds.sum()/share if share else None
 
@@ -197,7 +198,9 @@ def kept_plan(
         raise ValueError(f"out={str(out)!r} does not say what is trained there: name the folder of "
                          "a sweep, or its runs by --cases or --file")
     runs = json.loads(file.read_text())
-    return {name: SweepRun(**run | dict(rows=Path(run['rows']))) for name,run in runs.items()}
+    def kept(run):
+        return run | dict(rows=Path(run['rows']), settings=settings_from(run['settings']))
+    return {name: SweepRun(**kept(run)) for name,run in runs.items()}
 
 @checked
 def sweep_status(
@@ -282,7 +285,8 @@ def run_sweep(
         if nice: os.nice(nice)
         def note(pids): write_atomically(out/PROCESSES, json.dumps(pids).encode())
         note([os.getpid()])
-        kept = {name: run._asdict() for name,run in plan.items()}
+        kept = {name: run._asdict() | dict(settings=dict(run.settings))
+                for name,run in plan.items()}
         write_atomically(out/PLAN, json.dumps(kept, default=str).encode())
         before = _exit_on_sigterm() if processes > 1 else None
         ended = (_at_once(train, plan, left, out, options, processes, note) if processes > 1
