@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['Count', 'Threads', 'Whole', 'Number', 'Rate', 'Norm', 'Chance', 'Share', 'Part', 'Factor', 'Pair', 'Switch',
-           'Options', 'Policy', 'Name', 'TaskName', 'DataName', 'Precision', 'FIELDS', 'PENALTIES', 'RECIPES',
-           'best_precision', 'Settings', 'Setting', 'cite', 'recipe_fields', 'settings_from', 'recipe',
-           'parse_settings', 'settings_text', 'recipe_table', 'recipe_sources', 'default_recipe']
+           'Options', 'Policy', 'Name', 'TaskName', 'DataName', 'FIELDS', 'PENALTIES', 'RECIPES', 'best_precision',
+           'Settings', 'Setting', 'cite', 'recipe_fields', 'settings_from', 'recipe', 'parse_settings', 'settings_text',
+           'recipe_table', 'recipe_sources', 'default_recipe']
 
 # %% ../nbs/learning/01_recipes.ipynb #d4da02ca
 import math,tomllib,typing
@@ -20,7 +20,7 @@ import torch
 import attnfree.language,attnfree.vision # they register the package's networks
 from fastai.torch_core import default_device
 from pydantic import AfterValidator,BaseModel,BeforeValidator,ConfigDict,Field,TypeAdapter
-from pydantic import ValidationError
+from pydantic import field_validator,ValidationError
 from .arguments import checked,user_path
 from .data.datasets import data_set_for,DATASETS
 from .families import check_known,NETWORKS
@@ -56,8 +56,8 @@ Options = _kind(dict[str,Any], _has_names,
 Policy = _kind(bool|str, lambda v: v != '',
                "true, false, or a policy such as rand-m9-mstd0.5-inc1 or cifar10")
 Name = _kind(str, lambda v: v != '', "a name")
-TaskName = _kind(str, lambda v: v in TASKS, lambda: f"one of {', '.join(TASKS)}")
-DataName = _kind(str, lambda v: v in DATASETS, lambda: f"one of {', '.join(DATASETS)}")
+TaskName = _kind(str, lambda v: v != '', lambda: f"one of {', '.join(TASKS)}")
+DataName = _kind(str, lambda v: v != '', lambda: f"one of {', '.join(DATASETS)}")
 
 def _words(kind):
     "The values that a type allows, in words."
@@ -93,9 +93,6 @@ def best_precision(
         has = has and _bf16_speed() > 1
     else: has = False
     return 'bf16' if has else 'fp32'
-
-def _for_machine(precision): return best_precision() if precision == 'auto' else precision
-Precision = Annotated[Literal['auto', 'fp32', 'bf16', 'fp16'], AfterValidator(_for_machine)]
 
 # %% ../nbs/learning/01_recipes.ipynb #b1f0a004
 class Settings(BaseModel):
@@ -169,7 +166,7 @@ class Settings(BaseModel):
     pack:Switch = Field(False, description=
         "concatenate the texts of a batch; the network is then built not to read padding, which "
         "held-out texts still have")
-    precision:Precision = Field('fp32', description=
+    precision:Literal['auto', 'fp32', 'bf16', 'fp16'] = Field('fp32', description=
         "number format of the computation; auto: bf16 where the machine gains by it, else fp32")
     layer_decay:Factor = Field(1.0, description=
         "learning rate of a layer as a multiple of that of the layer after it; 1: all equal")
@@ -179,47 +176,24 @@ class Settings(BaseModel):
     threads:Threads|None = Field(None, description="CPU threads; none: torch's default")
     seed:Whole = Field(42, description="seed of all random numbers")
 
+    @field_validator('precision')
+    @classmethod
+    def _for_machine(cls, precision):
+        return best_precision() if precision == 'auto' else precision
+
     def __init__(self, **fields):
-        "Raises `ValueError` for what is unknown, impossible or contradictory."
+        "Raises `ValueError` for what is unknown or impossible."
         for name in fields: check_known('field', name, FIELDS)
         try: super().__init__(**fields)
-        except ValidationError as errors: first = errors.errors(include_url=False)[0]
-        else: return self._agree()
-        raise _impossible(first['loc'][0], fields[first['loc'][0]])
+        except ValidationError as errors: wrong = errors.errors(include_url=False)[0]['loc'][0]
+        else: return
+        raise _impossible(wrong, fields[wrong])
 
     def replace(self,
         **fields,   # Other values
-    )->'Settings':  # Valid as well
+    )->'Settings':  # Possible as well
         "The same settings but for some fields."
         return Settings(**dict(self) | fields)
-
-    def _agree(self):
-        "Raise `ValueError` where fields contradict each other."
-        for one,other in (('epochs', 'steps'), ('warmup_epochs', 'warmup_steps')):
-            if getattr(self, one) and getattr(self, other): raise _not_both(self, one, other)
-        for unit in ('epochs', 'steps'):
-            warmup,whole = getattr(self, f'warmup_{unit}'),getattr(self, unit)
-            if whole is not None and warmup > whole:
-                raise ValueError(f"warmup_{unit}={warmup:g} is longer than the run of {unit}="
-                                 f"{whole}: pass warmup_{unit}={whole} or less")
-        for rate in ('lr_start', 'lr_end'):
-            if getattr(self, rate) > self.lr:
-                raise ValueError(f"{rate}={getattr(self, rate)} is above the highest rate "
-                                 f"lr={self.lr}: pass {rate}=0 or a higher lr")
-        warmups = self.warmup_epochs,self.warmup_steps
-        if self.schedule == 'inverse_sqrt' and (not any(warmups) or self.lr_end):
-            raise ValueError("schedule='inverse_sqrt' falls from the end of a warm-up and ends at "
-                             f"no rate of its own, but warmup_epochs={warmups[0]}, warmup_steps="
-                             f"{warmups[1]} and lr_end={self.lr_end}: pass a warm-up above 0, "
-                             "such as warmup_steps=100, and lr_end=0")
-        first,second = self.betas
-        if first**2 > second:
-            raise ValueError(f"betas={first},{second}: with a second one below the square of the "
-                             f"first Adam's steps can grow without bound: pass betas={first},0.999")
-
-        if self.mixup_prob < 1 and not (self.mixup or self.cutmix):
-            raise ValueError(f"mixup_prob={self.mixup_prob} is a share of batches that nothing "
-                             "mixes: set mixup or cutmix as well")
 
 FIELDS = Settings.model_fields # by name, with `default` and `description`
 PENALTIES = ('diagonality', 'entropy') # fields that are weights of what parts of a network offer
@@ -230,11 +204,6 @@ _HINTS = typing.get_type_hints(Settings, include_extras=True)
 def _impossible(field, value):
     "The error for a value that `field` cannot have."
     return ValueError(f"{field}={value!r} must be {_words(_HINTS[field])}")
-
-def _not_both(settings, one, other, how='only'):
-    "The error for a length in both units, or in none."
-    return ValueError(f"{one}={getattr(settings, one)} and {other}={getattr(settings, other)}: "
-                      f"give {how} one of them")
 
 @cache
 def _reader(field): return TypeAdapter(_HINTS[field], config=ConfigDict(strict=True))
@@ -497,10 +466,42 @@ def _recipes_for(data):
     "Names of the recipes for a data set."
     return [name for name,row in RECIPES.items() if row['data'].value == data]
 
+def _one_length(settings):
+    "Raise `ValueError` where length or warm-up is given in both units, or the warm-up is longer."
+    pairs = ('epochs', 'steps', 'exactly'),('warmup_epochs', 'warmup_steps', 'only')
+    for one,other,how in pairs:
+        given = [getattr(settings, field) for field in (one, other)]
+        if all(given) or (how == 'exactly' and not any(given)):
+            raise ValueError(f"{one}={given[0]} and {other}={given[1]}: give {how} one of them")
+    for unit in ('epochs', 'steps'):
+        warmup,whole = getattr(settings, f'warmup_{unit}'),getattr(settings, unit)
+        if whole is not None and warmup > whole:
+            raise ValueError(f"warmup_{unit}={warmup} is longer than the run of {unit}={whole}: "
+                             f"pass warmup_{unit}={whole} or less")
+
 def _agree(settings):
-    "Raise `ValueError` where a training has no length, or data and task do not suit it."
-    if not settings.epochs and not settings.steps:
-        raise _not_both(settings, 'epochs', 'steps', 'exactly')
+    "Raise `ValueError` where the settings of a training contradict each other."
+    for field,known in (('task', TASKS), ('data', DATASETS)):
+        name = getattr(settings, field)
+        if name not in known: raise _impossible(field, name)
+    _one_length(settings)
+    for rate in ('lr_start', 'lr_end'):
+        if getattr(settings, rate) > settings.lr:
+            raise ValueError(f"{rate}={getattr(settings, rate)} is above the highest rate "
+                             f"lr={settings.lr}: pass {rate}=0 or a higher lr")
+    warmups = settings.warmup_epochs,settings.warmup_steps
+    if settings.schedule == 'inverse_sqrt' and (not any(warmups) or settings.lr_end):
+        raise ValueError("schedule='inverse_sqrt' falls from the end of a warm-up and ends at no "
+                         f"rate of its own, but warmup_epochs={warmups[0]}, warmup_steps="
+                         f"{warmups[1]} and lr_end={settings.lr_end}: pass a warm-up above 0, "
+                         "such as warmup_steps=100, and lr_end=0")
+    first,second = settings.betas
+    if first**2 > second:
+        raise ValueError(f"betas={first},{second}: with a second one below the square of the "
+                         f"first Adam's steps can grow without bound: pass betas={first},0.999")
+    if settings.mixup_prob < 1 and not (settings.mixup or settings.cutmix):
+        raise ValueError(f"mixup_prob={settings.mixup_prob} is a share of batches that nothing "
+                         "mixes: set mixup or cutmix as well")
     if settings.bs % settings.accumulate:
         raise ValueError(f"bs={settings.bs} cannot be divided into accumulate={settings.accumulate}"
                          f" equal parts: pass a multiple of {settings.accumulate}")
@@ -555,7 +556,7 @@ def settings_from(
     source:str|Path|dict|Settings=None, # A recipe's name or TOML file, fields by name; `None`: none
     **overrides,                        # Values of fields that replace those of the source
 )->Settings:                            # Every field with its value
-    "Settings from what describes them; raises `ValueError` for invalid or contradictory ones."
+    "Settings from what describes them; raises `ValueError` for unknown and impossible fields."
     fields = {} if source is None else recipe_fields(source)
     given = {field: _checked(field, value) for field,value in overrides.items()}
     return Settings(**_for_length(fields, given) | given)
@@ -565,7 +566,7 @@ def recipe(
     name:str|Path|dict|Settings, # As the source of settings_from
     **overrides,                 # Values of fields that replace those of the recipe
 )->Settings:                     # Every field with its value
-    "The settings of a whole training: with a length, and a task that suits the data."
+    "The settings of a whole training; raises `ValueError` if they contradict each other, too."
     settings = settings_from(name, **overrides)
     _agree(settings)
     return settings

@@ -202,11 +202,12 @@ class Task:
         dls:DataLoaders,  # The data
         loader=None,      # Examples to evaluate; `None`: those held out
         title:str='',     # The conditions, for pictures
-        settings=None,    # `Settings` of the run, for the loss
+        *,
+        settings,         # `Settings` of the run, for the loss
     )->Evaluation:        # A row with the number of examples, the loss and the metrics
         "Evaluate a network on held-out examples."
         loader = dls.valid if loader is None else loader
-        loss = self.loss(settings)
+        loss = self.loss(settings.replace(smoothing=0))
         learn = Learner(dls, model, loss_func=loss, metrics=self.metrics(dls))
         with learn.no_bar(): values = learn.validate(dl=loader)
         names = ['examples', 'loss', *(metric.name for metric in learn.metrics)]
@@ -523,7 +524,8 @@ class Classification(_Classes, ImageTask):
         dls:DataLoaders,  # With `vocab`
         loader=None,      # Examples to evaluate; `None`: those held out
         title:str='',     # The conditions, for the picture
-        settings=None,    # Not used
+        *,
+        settings,         # Not used
     )->Evaluation:        # A row for each class and one for all, and the confusions as a picture
         "Count correct predictions and confusions."
         table,confusion = evaluate(model, dls, loader)
@@ -710,13 +712,14 @@ class QuestionAnswering(TextTask):
         dls:DataLoaders,  # The data
         loader=None,      # Examples to evaluate; `None`: those held out
         title:str='',     # The conditions
-        settings=None,    # Not used
+        *,
+        settings,         # `Settings` of the run, for the loss
     )->Evaluation:        # A row with the number of examples, the loss and the scores
         "Evaluate a network on all questions."
         if loader is not None and loader.limit is not None:
             raise ValueError(f"examples={loader.limit} is not for questions: their scores need the "
                              "windows of all of them")
-        return super().evaluate(model, dls, loader, title)
+        return super().evaluate(model, dls, loader, title, settings=settings)
 
 # %% ../nbs/tasks/01_tasks.ipynb #79d78214
 @checked
@@ -805,11 +808,12 @@ class LanguageModel(SequenceTask):
         dls:DataLoaders,  # The data
         loader=None,      # Examples to evaluate; `None`: those held out
         title:str='',     # The conditions
-        settings=None,    # Not used
+        *,
+        settings,         # `Settings` of the run, for the loss
     )->Evaluation:        # A row with the numbers of examples and of values, and the bits per value
         "Measure the bits per value on held-out sequences."
         loader = dls.valid if loader is None else loader
-        loss = self.loss(settings)
+        loss = self.loss(settings.replace(smoothing=0))
         learn = Learner(dls, model, loss_func=loss, metrics=self.metrics(dls))
         with learn.no_bar(): learn.validate(dl=loader)
         bits, = learn.metrics

@@ -67,7 +67,7 @@ class EvaluationPlan(NamedTuple):
     loader:object     # The examples that are evaluated
     conditions:str    # Described in words
     out:Path          # Folder for the results
-    settings:Settings # Of the run, without label smoothing
+    settings:Settings # Of the run, but for task, data and model
 
 @delegates(run_dls)
 @checked
@@ -95,8 +95,9 @@ def plan_evaluation(
     conditions = (f"{config['model']['name']} on {described}, weights of the "
                   f"{'best' if best else 'last'} epoch")
     out = results_folder(run) if out is None else user_path(out, 'out')
-    settings = settings_from(config.get('training')).replace(smoothing=0)
-    return EvaluationPlan(model, dls, loader, conditions, out, settings)
+    training = {field: value for field,value in (config.get('training') or {}).items()
+                if field not in ('task', 'data', 'model')} # these may be gone, and are not needed
+    return EvaluationPlan(model, dls, loader, conditions, out, settings_from(training))
 
 @checked
 def run_evaluation(
@@ -106,7 +107,7 @@ def run_evaluation(
     task = plan.dls.task
     with error_context(f'task={task.name!r}: its evaluation fails'):
         found = task.evaluate(plan.model.to(default_device()), plan.dls, plan.loader,
-                              plan.conditions, plan.settings)
+                              plan.conditions, settings=plan.settings)
     plan.out.mkdir(parents=True, exist_ok=True)
     files = [plan.out/'eval.csv']
     for name,figure in found.pictures.items():

@@ -44,7 +44,8 @@ def _given(fields, model, epochs):
 
 def _check_same(run, kept, requested):
     "Raise `ValueError` if a run is to be resumed with other settings."
-    for name,value in kept:
+    kept,requested = (json.loads(json.dumps(dict(fields))) for fields in (kept, requested))
+    for name,value in kept.items(): # as JSON has them
         if requested[name] != value:
             raise ValueError(f"{name}={requested[name]!r}, but the run in {run} has {name}="
                              f"{value!r}: a resumed run keeps its settings; start a new one "

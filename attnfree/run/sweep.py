@@ -259,12 +259,15 @@ def read_rows(
 
 def _difference(row, run):
     "How a row differs from the settings of its run, in words; `None` if it does not."
-    have = settings_from(parse_settings(row.settings.split()), seed=int(row.seed))
-    for (name,there),(_,here) in zip(have, run.settings):
-        if there != here:
-            return f"was trained with {name}={there}, and this sweep has {name}={here}"
     if run.version not in (None, row.version):
         return f"was trained by attnfree {row.version}, and its group is for {run.version}"
+    text = settings_text(run.settings, without=['seed'])
+    if row.settings == text: return None
+    try: have,want = (settings_from(parse_settings(said.split())) for said in (row.settings, text))
+    except ValueError as error: return f"was trained with settings that are not known here: {error}"
+    for (name,there),(_,here) in zip(have, want):
+        if there != here:
+            return f"was trained with {name}={there}, and this sweep has {name}={here}"
 
 @checked
 def trained_runs(

@@ -6,7 +6,7 @@
 __all__ = ['NO_RESULTS', 'draw_run', 'only_training', 'run_plan', 'train', 'run_and_report', 'report_loader', 'exit_messages']
 
 # %% ../../nbs/run/01_training.ipynb #51a14b27
-import json,math,os,shlex,signal,socket
+import math,os,shlex,signal,socket
 from contextlib import contextmanager,suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -157,7 +157,7 @@ def train(
     settings = settings_from(recipe)
     if resume and (Path(run)/'config.json').exists():
         if kept := read_config(run).get('training'):
-            _check_same(run, settings_from(kept), dict(settings))
+            _check_same(run, settings_from(kept), settings)
     plan = make_plan(settings, dls, Path(run), source, resume=resume, every=every,
                      log=log)
     return run_plan(plan, check_plan(plan))

@@ -15,8 +15,9 @@ import torch
 from filelock import FileLock,Timeout
 from ..arguments import checked,user_path
 from ..callbacks.training import write_atomically
+from ..imports import import_all
 from ..learner import LOCK_FILES,read_config
-from ..recipes import Settings,settings_from
+from ..recipes import settings_from
 from .sweep import keep_row,read_rows,SweepRun,trained_runs
 
 # %% ../../nbs/run/07_workers.ipynb #abf74b60
@@ -32,7 +33,8 @@ def _check_folder(run, settings, path):
     if not (run/'config.json').exists(): return _remove_cut_off(run)
     config = read_config(run)
     have = dict(settings_from(config['training']), path=config['source'].get('path'))
-    requested = dict(settings, path=path)
+    as_kept = json.loads(json.dumps(dict(settings))) # a mixer's options may have tuples
+    requested = dict(settings_from(as_kept), path=path)
     for name,value in requested.items():
         if have[name] != value:
             raise ValueError(f"{str(run)!r} was trained with {name}={have[name]!r}, and this sweep "
@@ -199,6 +201,7 @@ def kept_plan(
                          "a sweep, or its runs by --cases or --file")
     runs = json.loads(file.read_text())
     def kept(run):
+        import_all(run['imports'])
         return run | dict(rows=Path(run['rows']), settings=settings_from(run['settings']))
     return {name: SweepRun(**kept(run)) for name,run in runs.items()}
 
