@@ -285,9 +285,12 @@ def _on_gpu(k, v, w, causal, mask, count=None, query=None):
     few = not causal and count is None and k.shape[1] <= FEW
     on_gpu = kernels_for('grid_mean' if few else 'matrix_mean', k, v)
     if on_gpu is None or k.shape[0]*(1 if w.ndim == 2 else len(w)) >= 2**16: return None
-    if few: return on_gpu.grid_mean(k, v, w, mask, query)
-    mean = on_gpu.matrix_mean(k, v, w, causal=causal, key_padding_mask=mask, count=count)
-    return gated(mean, query)
+    if not few:
+        mean = on_gpu.matrix_mean(k, v, w, causal=causal, key_padding_mask=mask, count=count)
+        return gated(mean, query)
+    alike = query is not None and (query.shape, query.dtype) == (v.shape, v.dtype)
+    if alike: return on_gpu.grid_mean(k, v, w, mask, query)
+    return gated(on_gpu.grid_mean(k, v, w, mask), query)
 
 @checked
 def full_mean(

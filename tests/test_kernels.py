@@ -12,7 +12,7 @@ from attnfree.biased_mean import band_mean, full_mean
 from attnfree.kernels.proofs import interpreted
 from attnfree.language import create_model
 from attnfree.mixer import randomise
-from attnfree.weighted_mean import exact_mean, plain_mean
+from attnfree.weighted_mean import exact_mean, gated, plain_mean
 
 pytest.importorskip('triton')
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
@@ -166,7 +166,7 @@ for module, name in ((grid_mean, 'grid_mean'), (matrix_mean, 'matrix_mean'),
                      (prefix_mean, 'causal_mean')):
     def noted(*args, mean=getattr(module, name), name=name, **options):
         taken[name] += 1
-        taken['gated'] += name == 'grid_mean' and args[4] is not None
+        taken['gated'] += name == 'grid_mean' and len(args) == 5 # with queries
         return mean(*args, **options)
     setattr(module, name, noted)
 torch.manual_seed(0)
@@ -347,11 +347,15 @@ def test_grids_on_a_gpu(shape, groups, heads, dtype):
     b, n, d = shape
     v, grad = (torch.randn(shape, device='cuda').to(dtype) for _ in range(2))
     k = torch.randn(b, n, groups if heads else d, device='cuda').to(dtype)
-    for spread in (1, 100):  # by products, and one by one
+    both = torch.randn(b, n, 2*d, device='cuda').to(dtype)
+    for spread, gate in ((1, False), (1, True), (100, True)):  # by products, and one by one
         results, w = [], spread*torch.randn(groups, n, n, device='cuda')
         for kernel in (True, False):
-            inputs = [(t if kernel else t.float()).clone().requires_grad_() for t in (k, v, w)]
-            y = (grid_mean if kernel else exact_mean)(*inputs)
+            given = (k, v, w, both) if gate else (k, v, w)
+            inputs = [(t if kernel else t.float()).clone().requires_grad_() for t in given]
+            query = inputs[3][:, :, d:] if gate else None
+            y = grid_mean(*inputs[:3], query=query) if kernel else exact_mean(*inputs[:3])
+            if not kernel: y = gated(y, query)
             results.append((y, *torch.autograd.grad(y, inputs, grad.to(y.dtype))))
         within = 1e-4 if dtype == torch.float32 else 3e-2
         for found, expected in zip(*results):

@@ -120,7 +120,8 @@ def conv_mean(
         padded = F.pad(w, _around(*grid, **sides), value=0 if connect else -math.inf)
         return _to_matrix(padded, *grid)
     if fits_kernels(k, v) and heads*k.shape[1]**2 <= ENTRIES:
-        every = k if k.shape[1] <= FEW else k.repeat_interleave(v.shape[2]//heads, dim=2)
+        by_head = k.shape[1] <= FEW and v.shape[2] <= 32*heads # that a program can hold
+        every = k if by_head else k.repeat_interleave(v.shape[2]//heads, dim=2)
         y = _on_gpu(every, v, matrices(w[:,rows,columns]), False, key_padding_mask, query=query)
         if y is not None: return y
     if sums is None and in_compiled_graph():

@@ -366,9 +366,9 @@ def grid_mean(
                          "hold: use full_mean(..., kernel=False)")
     dtype = torch.promote_types(k.dtype, v.dtype)
     count = None if key_padding_mask is None else (~key_padding_mask).float()
-    if not v.numel(): return v + k.sum() + w.sum() # nothing
+    if not v.numel(): return sum((t.sum() for t in (k, w, query) if t is not None), v) # nothing
     w = (w if w.ndim == 3 else w[None]).float().contiguous()
-    query = None if query is None else _rows(query.to(dtype))
+    query = None if query is None else _rows(query.to(dtype).expand_as(v))
     return _GridMean.apply(_rows(k.to(dtype)), _rows(v.to(dtype)), w, count, query).to(v.dtype)
 
 # %% ../../nbs/kernels/03_grid_mean.ipynb #cd3ba206
@@ -378,10 +378,12 @@ def pairs(
     device:str, # Device to try
     reference,  # What these kernels compute, by PyTorch's operations
 ):              # Means and gradients by kernels and by the reference, pair by pair
-    "gated means over a grid with padding and biases of both kinds"
+    "means over a grid, gated and with padding or not, with biases of both kinds"
     (k,v,w),mask = small_case(device, (40, 40))
-    query = k.detach().sin().requires_grad_()
-    for wide in (1, 20):
-        means = (grid_mean(k, v, wide*w, mask, query),
-                 reference(k, v, wide*w, key_padding_mask=mask, query=query, kernel=False))
-        yield from zip(*(with_gradients(mean, k, v, w, query) for mean in means))
+    query = torch.cat([k, v], dim=2).detach().sin().requires_grad_()
+    for wide,gate,padding in ((1, True, mask), (20, True, mask), (1, False, None)):
+        q = query[:,:,:k.shape[2]] if gate else None
+        inputs = (k, v, w, query) if gate else (k, v, w)
+        means = (grid_mean(k, v, wide*w, padding, q),
+                 reference(k, v, wide*w, key_padding_mask=padding, query=q, kernel=False))
+        yield from zip(*(with_gradients(mean, *inputs) for mean in means))
