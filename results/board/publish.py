@@ -59,7 +59,8 @@ def curves(group, source, row, runs):
 def evaluated(folder):
     "Number of held-out examples, and the row of all of them."
     plan = plan_evaluation(str(folder), bs=64)
-    table = plan.dls.task.evaluate(plan.model, plan.dls, plan.loader).table
+    table = plan.dls.task.evaluate(plan.model, plan.dls, plan.loader,
+                                   settings=plan.settings).table
     return len(plan.loader.dataset), table.iloc[-1]
 
 
