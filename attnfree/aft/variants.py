@@ -391,7 +391,7 @@ class _Windowed:
 
     def _piece_mean(self, k, v, state, lengths):
         "The window, and one token for all before it, are put in front of the piece."
-        (b,n,d),left = v.shape,self._left()
+        (_,n,d),left = v.shape,self._left()
         if k.shape != v.shape: k = k.repeat_interleave(d//k.shape[-1], dim=-1)
         band = self._piece_band(state.seen, n, lengths)
         dtype = state.values.dtype
