@@ -7,7 +7,6 @@ from fastai.torch_core import TensorCategory, TensorImage
 from fastai.vision.augment import AffineCoordTfm, Normalize, PadMode, flip_mat
 from fastai.vision.core import IntToFloatTensor
 from torch._subclasses import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from attnfree.callbacks.training import Erase, MixupCutMix
 from attnfree.checkpoint import Checkpoint, load_state, save_state
@@ -15,22 +14,10 @@ from attnfree.data.images import cifar_stats, digits, shift_mat
 from attnfree.learner import attnfree_learner, fit_recipe
 from attnfree.loader import RepeatableDL, random_states, seed_all, seeded, set_random_states
 from attnfree.vision import create_model
+from test_no_waiting import NoWaiting, Waited
+
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
-
-
-class Waited(Exception): pass
-
-
-class NoWaiting(TorchDispatchMode):
-    "Raises where a tensor goes from one device to another and the program waits for it."
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        device = kwargs.get('device')
-        if function is torch.ops.aten._to_copy.default and device is not None:
-            moved = args[0].device.type != torch.device(device).type
-            if moved and not kwargs.get('non_blocking'): raise Waited(f'for {args[0].shape}')
-        return function(*args, **kwargs)
 
 
 def moved(pinned):

@@ -3,12 +3,27 @@ from copy import deepcopy
 
 import pytest, torch
 from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from attnfree.bench.gpu import check_no_waiting
 from attnfree.callbacks.text import BitsPer, Perplexity
 from attnfree.callbacks.training import LOOK_EVERY, MeanLoss, SmoothLoss, StopOnNaN, TopK
 from attnfree.language import create_model as language_model, model_names as text_names
 from attnfree.vision import create_model, model_names as vision_names
+
+
+class Waited(Exception): pass
+
+
+class NoWaiting(TorchDispatchMode):
+    "Raises where a tensor goes from one device to another and the program waits for it."
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        device = kwargs.get('device')
+        if function is torch.ops.aten._to_copy.default and device is not None:
+            moved = args[0].device.type != torch.device(device).type
+            if moved and not kwargs.get('non_blocking'): raise Waited(f'for {args[0].shape}')
+        return function(*args, **kwargs)
 
 
 def to_fake(model, mode, device):
@@ -32,7 +47,7 @@ def device_on_gpu(model, shape, dtype):
     "The device of what a network makes of inputs on a GPU, none of which is there."
     mode = FakeTensorMode()
     model = to_fake(model.eval(), mode, 'cuda')
-    with mode:
+    with mode, NoWaiting():
         x = torch.ones(shape, dtype=dtype, device='cuda')
         if getattr(model.body, 'causal', False): model.step(x[:,0], model.start(len(x)))
         if dtype == torch.long: # two texts in a row

@@ -38,8 +38,7 @@ def _targets(offset, grid):
     "The position at `offset` from each token, `(h*w, heads)`, and whether it is on the grid."
     rows,columns = (torch.arange(size, device=offset.device) for size in grid)
     target = torch.cartesian_prod(rows, columns)[:,None] + offset # (h*w, heads, 2)
-    sizes = torch.tensor(grid, device=offset.device)
-    inside = ((target >= 0) & (target < sizes)).all(dim=-1)
+    inside = (target >= 0).all(dim=-1) & (target[...,0] < grid[0]) & (target[...,1] < grid[1])
     return torch.where(inside, target[...,0]*grid[1] + target[...,1], 0),inside
 
 def _to_matrix(bias, index, inside):

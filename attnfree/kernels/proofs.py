@@ -7,6 +7,7 @@ __all__ = ['interpreted', 'resources', 'built', 'worst_errors', 'agrees', 'small
 
 # %% ../../nbs/kernels/00_proofs.ipynb #1dca650b
 import json,os,re,subprocess,sys,tempfile,warnings
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -166,6 +167,13 @@ def worst_errors(
             for a,b,unit in zip(found, (*expected[:3], of_biases), units)]
 
 # %% ../../nbs/kernels/00_proofs.ipynb #0ea19c12
+@contextmanager
+def _as_usual(device):
+    "With gradients and without autocast or modes, whatever the first call happens in."
+    with torch.inference_mode(False),torch.enable_grad(), \
+            torch.autocast(torch.device(device).type, enabled=False),_disable_current_modes():
+        yield
+
 @cache
 def agrees(
     name:str,          # A module of attnfree.kernels, such as `'prefix_mean'`
@@ -178,7 +186,7 @@ def agrees(
     try:
         where,_,what = (module.REFERENCE or '').rpartition('.')
         reference = getattr(import_module(where), what) if what else None
-        with torch.enable_grad(),_disable_current_modes():
+        with _as_usual(device):
             errors = [(a - b).abs().max().float() for a,b in module.pairs(device, reference)]
             worst = torch.stack(errors).max().item() # NaN if one of them is
     except Exception as error: found = f'cannot be built ({type(error).__name__}: {error})'
