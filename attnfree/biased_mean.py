@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from .arguments import checked
-from .mixer import require_first_order
+from .mixer import exporting,require_first_order
 from .weighted_mean import choose_sums,exact_mean,in_scale,linear_scan,prepare_keys_values
 from .weighted_mean import row_top,run_sums,safe_denominator,value_scale
 from .weighted_mean import gated,in_compiled_graph,kernels_for,mean_in_graphs
@@ -197,7 +197,7 @@ def _causal_sums(k, v, w, top, far, *, keep, half):
     before,after,x = _blocks(k, v, w, keep)
     gate = (before - after).exp_()
     y = p_within.diagonal(dim1=-2, dim2=-1)[...,None]*x  # each token reads itself
-    if torch.compiler.is_exporting():
+    if exporting():
         x,y,gate = _halves_read(x, y, gate, p_within, before, after, half)
     else:
         for piece in _pieces(x, y, gate, p_within, before, after): _read_halves(*piece, half)

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from .arguments import checked
-from .mixer import readable,require_first_order,transformed
+from .mixer import exporting,readable,require_first_order,transformed
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #ed144240
 @checked
@@ -123,7 +123,7 @@ def run_sums(
 # %% ../nbs/mixers/03_weighted_mean.ipynb #a44c0102
 def in_compiled_graph()->bool: # `False` in an export
     "Whether a graph is being made that will run PyTorch's operators as they are."
-    return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    return torch.compiler.is_compiling() and not exporting()
 
 @torch.library.custom_op('attnfree::mean', mutates_args=())
 def mean_in_graphs(
@@ -305,7 +305,7 @@ def running_max(
 )->Tensor:    # For every token the maximum up to it, `(..., n, d)`
     "The running maximum over tokens, in about log n steps."
     n = k.shape[-2]
-    if torch.compiler.is_exporting():  # writing in place makes a long graph
+    if exporting():  # writing in place makes a long graph
         for steps in _doublings(n): k = torch.maximum(k, _earlier(k, steps, -math.inf))
         return k
     out = k.clone()
@@ -324,7 +324,7 @@ def linear_scan(
     "In place, token by token: `x[t] += gate[t]*x[t-1]`, with `reverse` `x[t] += gate[t]*x[t+1]`."
     n = x.shape[-2]
     if not n: return x
-    if torch.compiler.is_exporting() and not reverse:
+    if exporting() and not reverse:
         y = x
         for steps in _doublings(n):
             y,gate = y + gate*_earlier(y, steps, 0),gate*_earlier(gate, steps, 0)
@@ -377,7 +377,7 @@ def fits_kernels(
 )->bool:      # `False` within `torch.func`, in an export, and for float64
     "Whether these are on a GPU, with tokens and dtypes that its kernels take."
     known = {k.dtype, v.dtype} <= {torch.float32, torch.bfloat16, torch.float16}
-    if not v.is_cuda or torch.compiler.is_exporting() or transformed(): return False
+    if not v.is_cuda or exporting() or transformed(): return False
     small = all(t.shape[0] < 2**16 and t.shape[1]*t.stride(1) < 2**31 for t in (k, v))
     return known and small and v.shape[1] < 2**21 and k.shape[:2] == v.shape[:2]
 
