@@ -49,16 +49,19 @@ def _one_by_one(spans, N:tl.constexpr):
 @triton.jit
 def _terms(k, v, count, text, group, i, c, n, end, kb, vb, KT:tl.constexpr, VT:tl.constexpr,
            COUNT:tl.constexpr, SHARED:tl.constexpr):
-    "Keys, values times SMALL, and how often each counts: tokens `(M, 1)`, channels `(1, C)`."
-    counts = (i < n) & (c < end)
-    times = 1.
+    """Keys, values times SMALL, and how often each counts: tokens `(M, 1)`, channels `(1, C)`;
+    keys of a group are `(M, 1)`."""
+    counts,times = i < n,1.
     if COUNT:
-        times = tl.load(count + text*n + i + 0*c, mask=counts, other=0.)
+        times = tl.load(count + text*n + i, mask=counts, other=0.)
         counts = times > 0 # nothing is read of padding
-    key = text*kb + i*KT + (group if SHARED else c)
-    key = tl.load(k + key, mask=counts, other=0.).to(tl.float32)
-    value = tl.load(v + text*vb + i*VT + c, mask=counts, other=0.).to(tl.float32)*SMALL
-    return tl.where(counts, key, LOWEST),value,times
+    inside = counts & (c < end)
+    value = tl.load(v + text*vb + i*VT + c, mask=inside, other=0.).to(tl.float32)*SMALL
+    if SHARED: key = tl.load(k + text*kb + i*KT + group, mask=counts, other=0.)
+    else:
+        key = tl.load(k + text*kb + i*KT + c, mask=inside, other=0.)
+        counts = inside
+    return tl.where(counts, key.to(tl.float32), LOWEST),value,times
 
 @triton.jit
 def _weight(key, bias, times, top, low, COUNT:tl.constexpr):
@@ -69,16 +72,13 @@ def _weight(key, bias, times, top, low, COUNT:tl.constexpr):
     return e
 
 @triton.jit
-def _gates(query, text, i, c, inside, qb, QT:tl.constexpr):
-    "The sigmoids of the queries of rows `i`."
-    return tl.sigmoid(tl.load(query + text*qb + i*QT + c, mask=inside, other=0.).to(tl.float32))
-
-@triton.jit
-def _store_mean(to, query, text, i, c, n, d, end, qb, mean, QT:tl.constexpr, GATE:tl.constexpr):
-    "The means of rows `i`, gated by their queries."
-    inside = (i < n) & (c < end)
-    if GATE: mean *= _gates(query, text, i, c, inside, qb, QT)
-    tl.store(to + (text*n + i)*d + c, mean.to(to.dtype.element_ty), mask=inside)
+def _gates(query, text, i, c, inside, qb, QT:tl.constexpr, GATE:tl.constexpr):
+    "The sigmoids of the queries of rows `i`, if there are any."
+    gates = 1.
+    if GATE:
+        asked = tl.load(query + text*qb + i*QT + c, mask=inside, other=0.)
+        gates = tl.sigmoid(asked.to(tl.float32))
+    return gates
 
 @triton.jit
 def _exact_rows(k, v, count, w, text, group, i, c, n, end, kb, vb, KT:tl.constexpr,
@@ -117,35 +117,36 @@ def grid_means(k, v, count, w, p, spans, query, mean, n, d, width, kb, vb, qb, K
     if _one_by_one(spans, N):
         for start in range(0, n, 16):
             i = start + tl.arange(0, 16)[:,None]
+            at,inside = (text*n + i)*d + c,(i < n) & (c < end)
             top,low,total,weight = _exact_rows(k, v, count, w, text, group, i, c, n, end, kb, vb,
                                                KT, VT, COUNT, SHARED, 16, C)
-            _store_mean(mean, query, text, i, c, n, d, end, qb, total/weight*LARGE, QT, GATE)
+            result = total/weight*LARGE*_gates(query, text, i, c, inside, qb, QT, GATE)
+            tl.store(mean + at, result.to(mean.dtype.element_ty), mask=inside)
     else:
         key,value,times = _terms(k, v, count, text, group, j, c, n, end, kb, vb, KT, VT, COUNT,
                                  SHARED)
         e = tl.exp(key - tl.max(key, axis=0, keep_dims=True))
         if COUNT: e = e*times
-        x,e = (e*value).to(p.dtype.element_ty),e.to(p.dtype.element_ty)
+        x,e = (e*value).to(p.dtype.element_ty),tl.broadcast_to(e.to(p.dtype.element_ty), (N, C))
         for start in range(0, n, M):
             i = start + tl.arange(0, M)[:,None]
+            at,inside = (text*n + i)*d + c,(i < n) & (c < end)
+            gates = _gates(query, text, i, c, inside, qb, QT, GATE) # read before the products
             weights = tl.load(p + i*N + tl.arange(0, N)[None,:])
             total = tl.dot(weights, x, input_precision=PRECISION)
             weight = tl.dot(weights, e, input_precision=PRECISION)
             weight = tl.where(weight == 0, 1., weight)
-            _store_mean(mean, query, text, i, c, n, d, end, qb, total/weight*LARGE, QT, GATE)
+            result = total/weight*LARGE*gates
+            tl.store(mean + at, result.to(mean.dtype.element_ty), mask=inside)
 
 # %% ../../nbs/kernels/03_grid_mean.ipynb #c54c75ea
 @triton.jit
-def _of_mean(grad, query, dq, text, i, c, n, d, end, qb, mean, QT:tl.constexpr, GATE:tl.constexpr):
-    "The gradients of the means of rows `i`; those of their queries are stored."
-    at,inside = (text*n + i)*d + c,(i < n) & (c < end)
-    gradient = tl.load(grad + at, mask=inside, other=0.).to(tl.float32)
+def _of_mean(gradient, gates, mean, dq, at, inside, GATE:tl.constexpr):
+    "The gradients of means; those of their queries are stored."
     if GATE:
-        gates = _gates(query, text, i, c, inside, qb, QT)
         to_query = gradient*(gates*(1 - gates))*mean
         tl.store(dq + at, to_query.to(dq.dtype.element_ty), mask=inside)
-        gradient *= gates
-    return gradient
+    return gradient*gates
 
 @triton.jit
 def _store_keys(dk, text, group, i, c, n, d, end, width, gradient, SHARED:tl.constexpr):
@@ -171,10 +172,11 @@ def grid_backward(k, v, count, w, p, spans, query, grad, dk, dv, dq, z, x, rows,
         for start in range(0, n, 16):
             i = start + tl.arange(0, 16)[:,None]
             at,inside = (text*n + i)*d + c,(i < n) & (c < end)
+            gates = _gates(query, text, i, c, inside, qb, QT, GATE)
+            g = tl.load(grad + at, mask=inside, other=0.).to(tl.float32)
             top,low,total,weight = _exact_rows(k, v, count, w, text, group, i, c, n, end, kb, vb,
                                                KT, VT, COUNT, SHARED, 16, C)
-            g = _of_mean(grad, query, dq, text, i, c, n, d, end, qb, total/weight*LARGE, QT, GATE)
-            g = g/weight
+            g = _of_mean(g, gates, total/weight*LARGE, dq, at, inside, GATE)/weight
             tl.store(rows + at, top, mask=inside)
             tl.store(rows + size + at, low, mask=inside)
             tl.store(rows + 2*size + at, g, mask=inside)
@@ -202,16 +204,17 @@ def grid_backward(k, v, count, w, p, spans, query, grad, dk, dv, dq, z, x, rows,
         top = tl.max(key, axis=0, keep_dims=True)
         e = tl.exp(key - top)
         if COUNT: e = e*times
-        ev,e = (e*value).to(p.dtype.element_ty),e.to(p.dtype.element_ty)
+        ev,e = (e*value).to(p.dtype.element_ty),tl.broadcast_to(e.to(p.dtype.element_ty), (N, C))
         for start in range(0, n, M): # of rows
             i = start + tl.arange(0, M)[:,None]
-            inside = (i < n) & (c < end)
+            at,inside = (text*n + i)*d + c,(i < n) & (c < end)
+            gates = _gates(query, text, i, c, inside, qb, QT, GATE)
+            g = tl.load(grad + at, mask=inside, other=0.).to(tl.float32)
             weights = tl.load(p + i*N + tl.arange(0, N)[None,:])
             total = tl.dot(weights, ev, input_precision=PRECISION)
             weight = tl.dot(weights, e, input_precision=PRECISION)
             weight = tl.where(weight == 0, 1., weight)
-            g = _of_mean(grad, query, dq, text, i, c, n, d, end, qb, total/weight*LARGE, QT, GATE)
-            g = g/weight
+            g = _of_mean(g, gates, total/weight*LARGE, dq, at, inside, GATE)/weight
             to = z + (text*n + i)*2*d + c
             tl.store(to, g.to(z.dtype.element_ty), mask=inside)
             tl.store(to + d, (-g*(total/weight)).to(z.dtype.element_ty), mask=inside)
@@ -232,7 +235,7 @@ def grid_backward(k, v, count, w, p, spans, query, grad, dk, dv, dq, z, x, rows,
             _store_keys(dk, text, group, i, c, n, d, end, width, dkey*LARGE, SHARED)
             to = x + (text*n + i)*2*d + c
             tl.store(to, (factor*term).to(x.dtype.element_ty), mask=inside)
-            tl.store(to + d, factor.to(x.dtype.element_ty), mask=inside)
+            tl.store(to + d, tl.broadcast_to(factor, (M, C)).to(x.dtype.element_ty), mask=inside)
 
 @triton.jit
 def weight_gradients(k, v, count, w, p, spans, z, x, rows, dw, n, d, width, size, kb, vb, items,
