@@ -99,53 +99,59 @@ def _exponential(key, bias, times, top, low):
 # %% ../../nbs/kernels/02_one_by_one.ipynb #da9f4798
 @triton.jit
 def rows_one_by_one(k, v, count, w, spans, bad, states, mean, under, tops, lows, n, d, width,
-                    tiles, tile, long, size, blocks, left, right, w0, wg, wt, ws, kb, vb,
+                    tiles, tile, long, many, size, blocks, left, right, w0, wg, wt, ws, kb, vb,
                     KT:tl.constexpr, VT:tl.constexpr, COUNT:tl.constexpr, CAUSAL:tl.constexpr,
                     CONNECT:tl.constexpr, STATES:tl.constexpr, EVERY:tl.constexpr,
                     UNITS:tl.constexpr, KEEP:tl.constexpr, R:tl.constexpr, C:tl.constexpr):
     "The means of flagged rows; with UNITS their largest exponents and the errors of these."
     group,c,end = _group(width, C)
-    text,start = tl.program_id(2).to(tl.int64),tl.program_id(1)*R
-    t = start + tl.arange(0, R)[:,None]
-    flagged = _flagged(spans, bad, text, group, t, c, n, d, end, tiles, tile, long, EVERY)
-    if _any(flagged):
-        w += w0 + group*wg
-        top,low = tl.full((R, C), LOWEST, tl.float32),tl.zeros((R, C), tl.float32)
-        m,x = tl.full((1, C), LOWEST, tl.float32),tl.zeros((1, C), tl.float32)
-        y,first,last = x,0,n
-        if CAUSAL: last = tl.minimum(start + R, n)
-        elif not CONNECT: last = tl.minimum(start + R + right, n)
-        if STATES: # of the tokens before a block of so many
-            block = tl.maximum(start - left, 0)//STATES
-            first = block*STATES
-            m,x,y = _kept(states, size, (text*blocks + block)*d + c, c < end, LOWEST)
-            top = tl.where(y > 0, m, top)
-        elif not CONNECT: first = tl.maximum(start - left, 0)
-        for s in range(first, last):
-            key,value,times = _tokens(k, v, count, text, s + 0*c, c, n, d, end, kb, vb, KT, VT,
-                                      COUNT)
-            bias = _biases(w, t, s + 0*t, n, left, right, ws, wt, CAUSAL, CONNECT)
-            high,error = _sum(key, bias)
-            higher = (high > top) | ((high == top) & (error > low))
-            higher = higher & (bias > -float('inf')) & (times > 0)
-            top,low = tl.where(higher, high, top),tl.where(higher, error, low)
-        at = (text*n + t)*d + c
-        if UNITS:
-            tl.store(tops + at, top, mask=flagged)
-            tl.store(lows + at, low, mask=flagged)
-        else:
-            e = tl.exp((m - top) + tl.minimum(-low, 80.))
-            total,weight = e*x,e*y
+    text,begin = tl.program_id(2).to(tl.int64),tl.program_id(1)*many*R
+    stop,some = tl.minimum(begin + many*R, n),EVERY
+    w += w0 + group*wg
+    if not EVERY:
+        some = _some_flagged(spans, bad, text, group, begin, stop, c, n, d, end, tiles, tile, long)
+    if not some: stop = begin
+    for start in range(begin, stop, R):
+        t = start + tl.arange(0, R)[:,None]
+        flagged = _flagged(spans, bad, text, group, t, c, n, d, end, tiles, tile, long, EVERY)
+        if _any(flagged):
+            top,low = tl.full((R, C), LOWEST, tl.float32),tl.zeros((R, C), tl.float32)
+            m,x = tl.full((1, C), LOWEST, tl.float32),tl.zeros((1, C), tl.float32)
+            y,first,last = x,0,n
+            if CAUSAL: last = tl.minimum(start + R, n)
+            elif not CONNECT: last = tl.minimum(start + R + right, n)
+            if STATES: # of the tokens before a block of so many
+                block = tl.maximum(start - left, 0)//STATES
+                first = block*STATES
+                m,x,y = _kept(states, size, (text*blocks + block)*d + c, c < end, LOWEST)
+                top = tl.where(y > 0, m, top)
+            elif not CONNECT: first = tl.maximum(start - left, 0)
             for s in range(first, last):
-                key,value,times = _tokens(k, v, count, text, s + 0*c, c, n, d, end, kb, vb, KT, VT,
-                                          COUNT)
+                key,value,times = _tokens(k, v, count, text, s + 0*c, c, n, d, end, kb, vb, KT,
+                                          VT, COUNT)
                 bias = _biases(w, t, s + 0*t, n, left, right, ws, wt, CAUSAL, CONNECT)
-                e = _exponential(key, bias, times, top, low)
-                total += e*value
-                weight += e
-            weight = tl.where(weight == 0, 1., weight) # nothing but padding
-            tl.store(mean + at, (total/weight*LARGE).to(mean.dtype.element_ty), mask=flagged)
-            if KEEP: tl.store(under + at, weight.to(under.dtype.element_ty), mask=flagged)
+                high,error = _sum(key, bias)
+                higher = (high > top) | ((high == top) & (error > low))
+                higher = higher & (bias > -float('inf')) & (times > 0)
+                top,low = tl.where(higher, high, top),tl.where(higher, error, low)
+            at = (text*n + t)*d + c
+            if UNITS:
+                tl.store(tops + at, top, mask=flagged)
+                tl.store(lows + at, low, mask=flagged)
+            else:
+                e = tl.exp((m - top) + tl.minimum(-low, 80.))
+                total,weight = e*x,e*y
+                for s in range(first, last):
+                    key,value,times = _tokens(k, v, count, text, s + 0*c, c, n, d, end, kb, vb,
+                                              KT, VT, COUNT)
+                    bias = _biases(w, t, s + 0*t, n, left, right, ws, wt, CAUSAL, CONNECT)
+                    e = _exponential(key, bias, times, top, low)
+                    total += e*value
+                    weight += e
+                weight = tl.where(weight == 0, 1., weight) # nothing but padding
+                result = (total/weight*LARGE).to(mean.dtype.element_ty)
+                tl.store(mean + at, result, mask=flagged)
+                if KEEP: tl.store(under + at, weight.to(under.dtype.element_ty), mask=flagged)
 
 # %% ../../nbs/kernels/02_one_by_one.ipynb #b4de4eb5
 @triton.jit
@@ -158,24 +164,34 @@ def _sent(mean, grad, under, tops, lows, at, flagged):
     return top,tl.load(lows + at, mask=flagged, other=0.),g,h
 
 @triton.jit
+def _readers(start, stop, n, left, right, tile, CAUSAL:tl.constexpr, CONNECT:tl.constexpr,
+             STATES:tl.constexpr):
+    "The first of the rows that read tokens from `start` to before `stop`, and their end."
+    first,last = 0,n
+    if CAUSAL: first = start
+    elif not CONNECT: first = tl.maximum(start - right, 0)
+    if STATES: last = tl.minimum(((stop - 1)//tile + 1)*tile + STATES, n) # later: by states
+    elif not CONNECT: last = tl.minimum(stop + left, n)
+    return first,last
+
+@triton.jit
 def tokens_one_by_one(k, v, count, w, spans, bad, mean, under, tops, lows, grad, dk, dv, n, d,
-                      width, tiles, tile, long, left, right, w0, wg, wt, ws, kb, vb,
+                      width, tiles, tile, long, many, left, right, w0, wg, wt, ws, kb, vb,
                       KT:tl.constexpr, VT:tl.constexpr, COUNT:tl.constexpr, CAUSAL:tl.constexpr,
                       CONNECT:tl.constexpr, STATES:tl.constexpr, EVERY:tl.constexpr,
                       R:tl.constexpr, C:tl.constexpr):
     "What flagged rows send to keys and values is added; with EVERY it is all there is."
     group,c,end = _group(width, C)
-    text,start = tl.program_id(2).to(tl.int64),tl.program_id(1)*R
+    text,begin = tl.program_id(2).to(tl.int64),tl.program_id(1)*many*R
     w += w0 + group*wg
-    s,first,last = start + tl.arange(0, R)[:,None],0,n
-    if CAUSAL: first = start
-    elif not CONNECT: first = tl.maximum(start - right, 0)
-    if STATES: last = tl.minimum((start//tile + 1)*tile + STATES, n) # later rows send by states
-    elif not CONNECT: last = tl.minimum(start + R + left, n)
-    some = EVERY
+    stop,some = tl.minimum(begin + many*R, n),EVERY
     if not EVERY:
-        some = _some_flagged(spans, bad, text, group, first, last, c, n, d, end, tiles, tile, long)
-    if some:
+        head,tail = _readers(begin, stop, n, left, right, tile, CAUSAL, CONNECT, STATES)
+        some = _some_flagged(spans, bad, text, group, head, tail, c, n, d, end, tiles, tile, long)
+    if not some: stop = begin
+    for start in range(begin, stop, R):
+        s = start + tl.arange(0, R)[:,None]
+        first,last = _readers(start, start + R, n, left, right, tile, CAUSAL, CONNECT, STATES)
         key,value,times = _tokens(k, v, count, text, s, c, n, d, end, kb, vb, KT, VT, COUNT)
         gs,hs = tl.zeros((R, C), tl.float32),tl.zeros((R, C), tl.float32)
         for t in range(first, last):
@@ -196,8 +212,8 @@ def tokens_one_by_one(k, v, count, w, spans, bad, mean, under, tops, lows, grad,
 
 @triton.jit
 def biases_one_by_one(k, v, count, w, spans, bad, mean, under, tops, lows, grad, dw, texts, n, d,
-                      width, tiles, tile, long, left, right, w0, wg, wt, ws, dw0, dwg, dwt, dws,
-                      kb, vb, KT:tl.constexpr, VT:tl.constexpr, COUNT:tl.constexpr,
+                      width, tiles, tile, long, many, left, right, w0, wg, wt, ws, dw0, dwg, dwt,
+                      dws, kb, vb, KT:tl.constexpr, VT:tl.constexpr, COUNT:tl.constexpr,
                       CAUSAL:tl.constexpr, EVERY:tl.constexpr, ALL:tl.constexpr, R:tl.constexpr,
                       C:tl.constexpr):
     "The gradients of flagged rows' biases are added, over the texts of a part."
@@ -250,10 +266,12 @@ class OneByOne:
         width,causal,self.band,self.b = d//groups,right is None,band,b
         self.inputs = k,v,k if count is None else count,w
         C,rows = min(64, _power(width)),_cdiv(n, ROWS)
-        self.grid,self.groups = (groups*_cdiv(width, C), rows, b),(groups, rows)
+        columns = groups*_cdiv(width, C)
+        many = min(rows, _cdiv(columns*rows*b, 2*PROGRAMS)) if tile else 1 # mostly none is flagged
+        self.grid,self.groups = (columns, _cdiv(rows, many), b),(groups, rows)
         self.given = _strides(k, v, count) | self.places(w, left) | dict(
-            n=n, d=d, width=width, tile=tile, tiles=_cdiv(n, tile or n), long=long, left=left,
-            right=right or 0, CAUSAL=causal, EVERY=not tile, R=ROWS, C=C)
+            n=n, d=d, width=width, tile=tile, tiles=_cdiv(n, tile or n), long=long, many=many,
+            left=left, right=right or 0, CAUSAL=causal, EVERY=not tile, R=ROWS, C=C)
         self.connected = dict(CONNECT=connect, STATES=states)
         self.states = dict(size=b*_cdiv(n, states or n)*d, blocks=_cdiv(n, states or n))
         self.all = dict(ALL=min(1024, _power(width)))
