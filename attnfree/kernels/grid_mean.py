@@ -286,10 +286,9 @@ def weight_gradients(k, v, count, w, p, spans, z, x, rows, dw, n, d, width, size
         tl.store(dw + r*n + j, products*LARGE, mask=(r < n) & (j < n))
 
 # %% ../../nbs/kernels/03_grid_mean.ipynb #a99d9fb0
-# Channels, rows, columns of a tile of biases, channels of a step; in half precision
-MEANS = dict(C=64, M=64, num_warps=8, num_stages=1)
-GRADIENTS = dict(C=32, M=64, num_warps=4, num_stages=1)
-PRODUCTS = dict(T=128, BK=64, num_warps=8, num_stages=2)
+MEANS = dict(C=64, M=64, num_stages=1) # channels and rows of a tile, in half precision
+GRADIENTS = dict(C=32, M=64, num_stages=2)
+PRODUCTS = dict(T=128, BK=32, num_warps=8, num_stages=4) # biases each way, channels of a step
 
 class _Plan:
     "What the kernels are launched with."
@@ -306,7 +305,8 @@ class _Plan:
         fit = max(16, 1 << (width - 1).bit_length())
         def tile(C, M, **options): # a group with one key for all its channels is one program's
             C,M = (C, M) if half else (16, 16)
-            return options | dict(C=fit if shared else min(C, fit), M=min(M, N))
+            C = fit if shared else min(C, fit)
+            return options | dict(C=C, M=min(M, N), num_warps=4 if C <= 32 else 8)
         means,gradients = tile(**MEANS),tile(**GRADIENTS)
         self.rows,self.row = (N//min(64, N), groups),dict(n=n, N=N, M=min(64, N), num_warps=8)
         self.forward = groups*_cdiv(width, means['C']),b

@@ -104,10 +104,9 @@ def matrix_gradients(read, dgate, dw, n, d, width, items, each, PRECISION:tl.con
     tl.store(to, total, mask=(i < n) & (j < n))
 
 # %% ../../nbs/kernels/04_spatial_gate.ipynb #0d781d91
-# Channels, rows, columns of a tile of biases, channels of a step; in half precision
-GATES = dict(C=64, M=64, num_warps=8, num_stages=1)
-GRADIENTS = dict(C=64, M=64, num_warps=8, num_stages=1)
-PRODUCTS = dict(T=128, BK=64, num_warps=8, num_stages=2)
+GATES = dict(C=64, M=64, num_warps=8, num_stages=1) # channels, rows of a tile in half precision
+GRADIENTS = dict(C=64, M=64, num_warps=4, num_stages=1)
+PRODUCTS = dict(T=128, BK=64, num_warps=8, num_stages=3) # weights each way, channels of a step
 
 class _Plan:
     "What the kernels are launched with."
