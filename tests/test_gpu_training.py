@@ -118,6 +118,7 @@ class Stop(Callback):
     "Ends a training in the middle of its second epoch, after the checkpoint of a step."
     order = 80
     def after_batch(self):
+        assert torch.backends.cudnn.deterministic
         if self.train_iter == 30: raise InterruptedError('stopped')
 
 
