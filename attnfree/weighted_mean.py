@@ -315,7 +315,6 @@ def running_max(
     return out
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #3bdafbbd
-@checked
 def linear_scan(
     x:Tensor,           # Overwritten with the result, `(..., n, d)`
     gate:Tensor,        # Factors, broadcastable to `x`, `(..., n, d)`; overwritten too
@@ -359,7 +358,6 @@ def _kernels_there():
                       "which are slower; install a newer triton")
         return False
 
-@checked
 def kernels_work(
     name:str, # A module of attnfree.kernels: `'prefix_mean'`, `'grid_mean'` ...
 )->bool:      # `False` also if the environment has `ATTNFREE_KERNELS=0`

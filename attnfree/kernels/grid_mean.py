@@ -10,7 +10,6 @@ __all__ = ['MEANS', 'GRADIENTS', 'PRODUCTS', 'FEW', 'REFERENCE', 'row_weights', 
 import torch,triton
 import triton.language as tl
 from torch import Tensor
-from ..arguments import checked
 from ..mixer import require_first_order
 from .one_by_one import _sum
 from .prefix_mean import HIGHEST,LARGE,LOWEST,SMALL,_cdiv,_rows
@@ -361,7 +360,6 @@ class _GridMean(torch.autograd.Function):
 # %% ../../nbs/kernels/03_grid_mean.ipynb #afb73610
 FEW = 256 # tokens of a text that a program holds
 
-@checked
 def grid_mean(
     k:Tensor,                     # Keys, `(b, n, d)`, n up to 256; or `(b, n, groups)`
     v:Tensor,                     # Values, `(b, n, d)`

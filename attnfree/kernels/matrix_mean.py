@@ -10,7 +10,6 @@ __all__ = ['FAR_ABOVE', 'REFERENCE', 'matrix_terms', 'matrix_means', 'matrix_sen
 import torch,triton
 import triton.language as tl
 from torch import Tensor
-from ..arguments import checked
 from ..mixer import require_first_order
 from .one_by_one import OneByOne,_empty,_flagged,_outputs,_power,_prepared,_strides
 from .one_by_one import _tokens
@@ -240,7 +239,6 @@ class _MatrixMean(torch.autograd.Function):
         return *_backward(k, v, w, count, ctx.causal, *made, grad),None,None
 
 # %% ../../nbs/kernels/06_matrix_mean.ipynb #7ae21eaa
-@checked
 def matrix_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
     v:Tensor,                     # Values, `(b, n, d)`

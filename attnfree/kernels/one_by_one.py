@@ -10,7 +10,6 @@ __all__ = ['WIDE', 'ROWS', 'REFERENCE', 'rows_one_by_one', 'tokens_one_by_one', 
 import torch,triton
 import triton.language as tl
 from torch import Tensor
-from ..arguments import checked
 from ..mixer import require_first_order
 from .prefix_mean import HIGHEST,LARGE,LOWEST,PROGRAMS,SMALL
 from .prefix_mean import _cdiv,_counts,_kept,_rows
@@ -338,7 +337,6 @@ def _prepared(k, v, w, key_padding_mask, count):
     return k,_rows(v.to(dtype)),w,_counts(key_padding_mask, count)
 
 # %% ../../nbs/kernels/02_one_by_one.ipynb #5019fa93
-@checked
 def one_by_one_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
     v:Tensor,                     # Values, `(b, n, d)`

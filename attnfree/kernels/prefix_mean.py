@@ -12,7 +12,6 @@ import os
 import torch,triton
 import triton.language as tl
 from torch import Tensor
-from ..arguments import checked
 from ..mixer import require_first_order
 from .proofs import small_case,with_gradients
 
@@ -354,7 +353,6 @@ def _counts(key_padding_mask, count):
         count = kept if count is None else count*kept
     return count if count is None else count.float().contiguous()
 
-@checked
 def causal_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
     v:Tensor,                     # Values, `(b, n, d)`

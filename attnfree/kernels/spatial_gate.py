@@ -10,7 +10,6 @@ __all__ = ['GATES', 'GRADIENTS', 'PRODUCTS', 'REFERENCE', 'padded_weights', 'gat
 import torch,triton
 import triton.language as tl
 from torch import Tensor
-from ..arguments import checked
 from ..mixer import require_first_order
 from .grid_mean import FEW
 from .prefix_mean import _cdiv,_rows
@@ -157,7 +156,6 @@ class _Gate(torch.autograd.Function):
         of_bias = dgate.unflatten(2, (len(w), -1)).sum(dim=(0, 3), dtype=torch.float32).T
         return dz,dread,dw.sum(dim=0),of_bias,None if extra is None else dgate.to(extra.dtype)
 
-@checked
 def gate_tokens(
     z:Tensor,          # Tokens to gate, `(b, n, d)`, n up to 256
     read:Tensor,       # Tokens that the gates read, normalised, `(b, n, d)`

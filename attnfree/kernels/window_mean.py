@@ -11,7 +11,6 @@ import torch,triton
 import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
-from ..arguments import checked
 from ..mixer import require_first_order
 from .one_by_one import WIDE,OneByOne,_empty,_near,_outputs,_power,_prepared
 from .one_by_one import _strides
@@ -385,7 +384,6 @@ class _WindowMean(torch.autograd.Function):
 # %% ../../nbs/kernels/05_window_mean.ipynb #0bfbbfd7
 NARROW = 64 # biases before a token's own that a tile can hold
 
-@checked
 def window_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
     v:Tensor,                     # Values, `(b, n, d)`
