@@ -361,9 +361,6 @@ class Checkpoint(Callback):
         self.run = not (self.learn.lock.locked() or hasattr(self.learn, 'lr_finder'))
         if not self.run: return
         self._check()
-        # cuDNN's fastest gradients of convolutions are not the same twice
-        self.deterministic = torch.backends.cudnn.deterministic
-        torch.backends.cudnn.deterministic = True
         self.skipped,self.first_batch,self.total,self.state,self.saved_at = 0,0,self.n_epoch,None,0
         if self.resume:
             self.state,self.found = self.found,None
@@ -464,6 +461,4 @@ class Checkpoint(Callback):
         self.signals.stop()
         raise TrainingStopped(self.signals.name or 'SIGTERM', self.train_iter, self.folder)
 
-    def after_fit(self):
-        torch.backends.cudnn.deterministic = self.deterministic
-        self.signals.stop()
+    def after_fit(self): self.signals.stop()

@@ -140,7 +140,9 @@ def fit_recipe(
     if not settings.epochs and not settings.steps:
         raise ValueError("recipe names neither epochs nor steps: give one of them")
     epochs,callbacks = recipe_schedule(learn.dls, settings)
-    learn.fit(epochs, settings.lr, cbs=L(callbacks) + L(cbs))
+    # cuDNN's fastest gradients of convolutions are not the same twice
+    with contextmanager(replacing_yield)(torch.backends.cudnn, 'deterministic', True):
+        learn.fit(epochs, settings.lr, cbs=L(callbacks) + L(cbs))
     return learn
 
 # %% ../nbs/learning/03_learner.ipynb #bb3215c4

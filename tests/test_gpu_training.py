@@ -144,4 +144,5 @@ def test_a_training_with_dropout_goes_on_to_the_bit(precision, tmp_path):
     with pytest.raises(InterruptedError): trained(tmp_path/'half', precision, [Stop()])
     seed_all(6, gpus=True)
     resumed = trained(tmp_path/'half', precision, resume=True)
+    assert not torch.backends.cudnn.deterministic  # as it was before
     for name, value in whole.items(): assert torch.equal(resumed[name], value), name

@@ -312,12 +312,12 @@ class _Plan:
         self.means = given | gate | means
         self.backward = groups*_cdiv(width, gradients['C']),b
         self.gradients = given | gate | gradients | dict(size=b*n*d)
-        T,BK = (PRODUCTS['T'], PRODUCTS['BK']) if half else (64, 32)
-        T,BK = min(T, N),min(BK, fit)
+        products = PRODUCTS if half else PRODUCTS | dict(T=64, BK=16, num_stages=2)
+        T,BK = min(products['T'], N),min(products['BK'], fit)
         items,tiles = b*_cdiv(width, BK),(N//T)**2
         each = _cdiv(items, max(1, min(items, 264//(tiles*groups))))
         self.of_weights = tiles,_cdiv(items, each),groups
-        self.products = given | PRODUCTS | dict(size=b*n*d, items=items, each=each, T=T, BK=BK)
+        self.products = given | products | dict(size=b*n*d, items=items, each=each, T=T, BK=BK)
 
 def _forward(k, v, w, count, query):
     "The gated mean, the weights of rows, and the spans of their biases."

@@ -191,6 +191,10 @@ def tokens_one_by_one(k, v, count, w, spans, bad, mean, under, tops, lows, grad,
     for start in range(begin, stop, R):
         s = start + tl.arange(0, R)[:,None]
         first,last = _readers(start, start + R, n, left, right, tile, CAUSAL, CONNECT, STATES)
+        if not EVERY:
+            some = _some_flagged(spans, bad, text, group, first, last, c, n, d, end, tiles, tile,
+                                 long)
+            if not some: last = first # nothing to add
         key,value,times = _tokens(k, v, count, text, s, c, n, d, end, kb, vb, KT, VT, COUNT)
         gs,hs = tl.zeros((R, C), tl.float32),tl.zeros((R, C), tl.float32)
         for t in range(first, last):
@@ -204,6 +208,7 @@ def tokens_one_by_one(k, v, count, w, spans, bad, mean, under, tops, lows, grad,
         at,inside = (text*n + s)*d + c,(s < n) & (c < end)
         dvalue,dkey = gs,(gs*value + hs)*LARGE
         if not EVERY:
+            inside = inside & some
             dvalue += tl.load(dv + at, mask=inside, other=0.).to(tl.float32)
             dkey += tl.load(dk + at, mask=inside, other=0.).to(tl.float32)
         tl.store(dv + at, dvalue.to(dv.dtype.element_ty), mask=inside)

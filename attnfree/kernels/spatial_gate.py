@@ -124,12 +124,12 @@ class _Plan:
             return (heads*_cdiv(width, C), b),given | options | dict(C=C, M=min(M, N))
         self.forward,self.gates = tile(**GATES)
         self.backward,self.gradients = tile(**GRADIENTS)
-        T,BK = (PRODUCTS['T'], PRODUCTS['BK']) if half else (64, 32)
-        T,BK = min(T, N),min(BK, fit)
+        products = PRODUCTS if half else PRODUCTS | dict(T=64, BK=16, num_stages=2)
+        T,BK = min(products['T'], N),min(products['BK'], fit)
         items,tiles = b*_cdiv(width, BK),(N//T)**2
         each = _cdiv(items, max(1, min(items, 264//(tiles*heads))))
         self.of_weights = tiles,_cdiv(items, each),heads
-        self.products = PRODUCTS | dict(n=n, d=d, width=width, items=items, each=each, N=N, T=T,
+        self.products = products | dict(n=n, d=d, width=width, items=items, each=each, N=N, T=T,
                                         BK=BK, PRECISION=precision)
 
 class _Gate(torch.autograd.Function):
