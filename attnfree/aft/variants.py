@@ -540,6 +540,7 @@ class AFTLocal(_Windowed, AFTFull):
         axes = [torch.arange(size, device=device) for size in self.grid]
         positions = torch.cartesian_prod(*axes).view(-1, len(axes))
         offset = positions - positions[:,None]               # (n, n, axes): from query to key
+        # torch.tensor would wait for a GPU
         reach = torch.cat([torch.full((1,), r, device=device) for r in self.reach])
         near = (offset.abs() < reach).all(dim=-1)
         if self.causal: near = near & (offset[...,0] <= 0)
