@@ -20,7 +20,7 @@ setup(
     license='Apache-2.0',
     project_urls={'Documentation': settings['doc_host'] + settings['doc_baseurl'], 'Source': settings['git_url']},
     packages=find_packages(include=['attnfree', 'attnfree.*']),
-    package_data={'attnfree': ['weights/*/*', 'live/*']},
+    package_data={'attnfree': ['weights/*/*', 'live/site/*']},
     python_requires='>=' + settings['min_python'],
     install_requires=settings['requirements'].split(),
     extras_require={'dev': ' '.join(settings[f'{name}_requirements']

@@ -311,7 +311,7 @@ def page_problems(root, out):
     "What is wrong with the rendered pages in `out`, and with the documents at the top."
     settings = pages.settings(root)
     there = {p.relative_to(out).as_posix(): p for p in sorted(out.rglob('*.html'))
-             if out/'site' not in p.parents}  # a page that attnfree.explain wrote stands by itself
+             if out/'site' not in p.parents}  # not what attnfree.live.explain wrote
     soups = {name: parsed(path) for name, path in there.items()}
     anchors = {name: names_in(soup) for name, soup in soups.items()}
     expected = {address(name) for name in notebooks(root)}

@@ -102,7 +102,7 @@ def digits(name, file):
     from sklearn.datasets import load_digits
     from attnfree.data.images import image_tensor
     from attnfree.learner import load
-    from attnfree.pieces import export_pieces
+    from attnfree.live.pieces import export_pieces
     model, config = load(f'{name}.digits')
     data, image = config['data'], (load_digits().images[0]*255/16).astype('uint8')
     about = dict(name=name, classes=[*map(str, data['classes'])], mean=data['mean'],
@@ -111,12 +111,12 @@ def digits(name, file):
 
 
 def explained(file):
-    "The page that shows what attnfree.explain makes."
+    "The page that shows what attnfree.live.explain makes."
     from sklearn.datasets import load_digits
-    from attnfree.explain import explain
+    from attnfree.live.explain import explain
     examples = [(image*255/16).round().astype('uint8') for image in load_digits().images[:10]]
     explain('aft_conv_micro_patch2_8', examples, file, half=True,
-            title='AFT-conv reads digits: a page made by attnfree.explain')
+            title='AFT-conv reads digits: a page made by attnfree.live.explain')
 
 
 FILES = {f'digits_{name}.safetensors': partial(digits, name) for name in DIGITS} | {

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from .arguments import checked
+from .errors.arguments import checked
 from .mixer import call_whole,check_tokens,count_heads,count_tokens,toeplitz_matrix
 from .mixer import zeros_for
 from .packing import texts_of

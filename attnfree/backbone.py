@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import nn,Tensor
 from torch.utils.checkpoint import checkpoint
-from .arguments import checked
+from .errors.arguments import checked
 from .mixer import call_whole
 from .packing import pool_texts
 from .sequences import check_state,prefill,step_or_wait

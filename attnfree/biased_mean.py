@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from .arguments import checked
+from .errors.arguments import checked
 from .mixer import exporting,require_first_order
 from .weighted_mean import choose_sums,exact_mean,in_scale,linear_scan,prepare_keys_values
 from .weighted_mean import row_top,run_sums,safe_denominator,value_scale

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from timm.layers import DropPath,Mlp,register_notrace_module
-from .arguments import checked
+from .errors.arguments import checked
 from .mixer import call_whole,count_tokens,resample_tokens
 from .packing import Texts,mix_texts
 from .sequences import check_state,check_step,hold,last_tokens,prefill,read_piece

@@ -7,7 +7,7 @@ __all__ = ['attnfree_eval', 'attnfree_predict', 'attnfree_plot']
 
 # %% ../nbs/commands/01_evaluate.ipynb #48ff009c
 from fastcore.script import call_parse
-from .arguments import user_path
+from .errors.arguments import user_path
 from .train import IMPORTS,one_line_errors,option,quick_imports
 
 # %% ../nbs/commands/01_evaluate.ipynb #89b16025
@@ -32,8 +32,8 @@ def attnfree_eval(
     """Evaluate a run on held-out examples by its task: for images with classes accuracy, each class
     and confusions; for texts loss and metrics; for sequences bits."""
     with quick_imports():
-        from attnfree.imports import import_all
-        from attnfree.run.evaluation import plan_evaluation,run_evaluation
+        from attnfree.run.imports import import_all
+        from attnfree.run.scoring import plan_evaluation,run_evaluation
     with one_line_errors('attnfree_eval'):
         import_all(imports)
         plan = plan_evaluation(run, best=best, examples=examples, out=out, split=split,
@@ -56,7 +56,7 @@ def attnfree_predict(
     """Print the predictions for images, such as their most probable classes, and draw which patches
     the first one is based on."""
     with quick_imports():
-        from attnfree.imports import import_all
+        from attnfree.run.imports import import_all
         from attnfree.run.prediction import predict_images
     with one_line_errors('attnfree_predict'):
         import_all(imports)
@@ -73,7 +73,7 @@ def attnfree_plot(
 ):
     "Draw the losses, a metric, learning rates and speeds of several runs in one picture."
     with quick_imports():
-        from attnfree.imports import import_all
+        from attnfree.run.imports import import_all
         from attnfree.run.comparison import plot_runs
     with one_line_errors('attnfree_plot'):
         import_all(imports)

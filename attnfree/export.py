@@ -23,7 +23,7 @@ def attnfree_export(
 ):
     "Write a network as an ONNX file, checked by onnxruntime."
     with quick_imports():
-        from attnfree.imports import import_all
+        from attnfree.run.imports import import_all
         from attnfree.run.export import export_run
     with one_line_errors('attnfree_export'):
         import_all(imports)

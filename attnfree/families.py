@@ -21,7 +21,7 @@ from timm.layers import to_2tuple
 from timm.models import (build_model_with_cfg,generate_default_cfgs,is_model,
                          register_model)
 import attnfree
-from .arguments import checked,parameter_kind
+from .errors.arguments import checked,parameter_kind
 
 # %% ../nbs/models/00_families.ipynb #4c700512
 INPUTS = ('images', 'texts', 'sequences')
@@ -88,7 +88,7 @@ def family_of(
     if name in known: return NETWORKS[name]
     raise ValueError(f"model={name!r} is no network for {' or '.join(inputs)} that is known. "
                      f"{_suggest(name, known)}. To use a network of your own, --import "
-                     "the file that registers it (in Python: attnfree.imports.import_file)")
+                     "the file that registers it (in Python: attnfree.run.imports.import_file)")
 
 # %% ../nbs/models/00_families.ipynb #05bb3237
 @checked

@@ -12,7 +12,7 @@ from functools import partial
 
 import torch.nn.functional as F
 from torch import nn,Tensor
-from .arguments import checked
+from .errors.arguments import checked
 from .mixer import check_plain,count_tokens,resample_tokens
 from .packing import texts_of
 

@@ -27,7 +27,7 @@ def attnfree_generate(
 ):
     "Continue a text, or complete images."
     with quick_imports():
-        from attnfree.imports import import_all
+        from attnfree.run.imports import import_all
         from attnfree.learner import load
         from attnfree.run.generation import complete_run,print_continuation
         from attnfree.tasks import task_named

@@ -21,7 +21,7 @@ def attnfree_hub(
 ):
     "Write a run as a folder for timm and the Hugging Face hub."
     with quick_imports():
-        from attnfree.imports import import_all
+        from attnfree.run.imports import import_all
         from attnfree.families import is_published
         from attnfree.learner import read_config
         from attnfree.run.cards import load_lines,model_card,run_card

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from safetensors.torch import load_file
 from .aft.variants import AFTFull,AFTLocal,AFTSimple
 from .aft.conv import AFTConv
-from .arguments import checked
+from .errors.arguments import checked
 from .attention import Attention,PositionAttention
 from .backbone import Stack,init_for_width,init_layers
 from .block import MixerBlock,channel_ff

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import nn,Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Proxy
-from .arguments import checked
+from .errors.arguments import checked
 
 # %% ../nbs/skeleton/01_mixer.ipynb #f46b33f3
 @checked

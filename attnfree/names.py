@@ -11,7 +11,7 @@ import math,re
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from .arguments import checked
+from .errors.arguments import checked
 
 # %% ../nbs/skeleton/06_names.ipynb #da9ed5b4
 @checked

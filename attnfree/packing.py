@@ -10,7 +10,7 @@ import inspect
 
 import torch
 from torch import nn,Tensor
-from .arguments import checked
+from .errors.arguments import checked
 from .mixer import call_whole,check_tokens,count_tokens,readable
 
 # %% ../nbs/skeleton/03_packing.ipynb #90a89599

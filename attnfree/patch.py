@@ -11,7 +11,7 @@ from copy import deepcopy
 import torch
 from torch import nn,Tensor
 from timm.layers import register_notrace_module,resample_abs_pos_embed,to_2tuple,trunc_normal_
-from .arguments import checked
+from .errors.arguments import checked
 
 # %% ../nbs/skeleton/00_patch.ipynb #ab39c3bf
 @checked

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn,Tensor
-from .arguments import checked
+from .errors.arguments import checked
 from .mixer import readable
 
 # %% ../nbs/skeleton/02_sequences.ipynb #9b7b9205

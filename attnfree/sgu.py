@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from .arguments import checked
+from .errors.arguments import checked
 from .mixer import count_tokens,resample_tokens,toeplitz_matrix,zeros_for
 from .biased_mean import FEW
 from .packing import texts_of

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from fastcore.script import call_parse
-from .arguments import user_path
+from .errors.arguments import user_path
 from .train import IMPORTS,attnfree_train,one_line_errors,option,quick_imports
 
 # %% ../nbs/commands/03_sweep.ipynb #c94bb82b
@@ -34,7 +34,7 @@ def _check_options(file, groups, cases, out, single, status):
 
 def _plan(file, groups, cases, seeds, out, recipe, data, task, set, imports):
     "The runs of a file, or of the command line."
-    from attnfree.recipes import default_recipe
+    from attnfree.run.recipes import default_recipe
     from attnfree.run.sweep import plan_sweep,read_sweep
     if file is None:
         try: seeds = [int(seed) for seed in (seeds or '42').split(',')]

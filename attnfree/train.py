@@ -13,7 +13,7 @@ from typing import Annotated
 
 import fastcore.script
 from fastcore.script import call_parse
-from .arguments import ArgumentError,checked,user_path
+from .errors.arguments import ArgumentError,checked,user_path
 
 # %% ../nbs/commands/00_train.ipynb #41ea12d2
 @checked
@@ -65,7 +65,7 @@ def _print_recipes():
     "A line for each recipe, the small ones first."
     with quick_imports():
         import pandas as pd
-        from attnfree.recipes import RECIPES,recipe_table
+        from attnfree.run.recipes import RECIPES,recipe_table
     names = [*RECIPES]
     first = names.index('digits') # those before are the papers'
     fields = ['task', 'data', 'model', 'bs', 'epochs', 'steps', 'lr']
@@ -109,10 +109,10 @@ def attnfree_train(
     if list: return _print_recipes()
     with quick_imports():
         from torch import distributed
-        from attnfree.imports import import_all
-        from attnfree.processes import join_processes
+        from attnfree.run.imports import import_all
+        from attnfree.training.processes import join_processes
         from attnfree.run.plan import plan_training,requested_settings
-        from attnfree.run.training import exit_messages,report_loader,run_and_report
+        from attnfree.run.fitting import exit_messages,report_loader,run_and_report
     same = dict(workers=workers, every=every, log=log, skip_bad=skip_bad)
     with one_line_errors('attnfree_train'), exit_messages(imports=imports, **same):
         join_processes(timeout)

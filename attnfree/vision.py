@@ -11,7 +11,7 @@ from functools import partial
 import timm,torch
 from .aft.variants import AFTFull,AFTLocal,AFTSimple
 from .aft.conv import AFTConv
-from .arguments import checked
+from .errors.arguments import checked
 from .attention import Attention,FeatureAttention
 from .backbone import Backbone,Readout,Stack,init_for_width,init_layers
 from .block import MixerBlock

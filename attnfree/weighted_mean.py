@@ -18,7 +18,7 @@ from importlib import import_module
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from .arguments import checked
+from .errors.arguments import checked
 from .mixer import exporting,readable,require_first_order,transformed
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #ed144240

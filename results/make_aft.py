@@ -86,9 +86,9 @@ def trained_once(model, settings):
 def transfer(runs, out):
     "Train AFT-conv for an epoch, from the ViT's weights and from scratch; a table of both."
     import pandas as pd
-    from attnfree.convert import from_transformer
-    from attnfree.loader import seed_all
-    from attnfree.recipes import recipe
+    from attnfree.models.convert import from_transformer
+    from attnfree.training.loader import seed_all
+    from attnfree.run.recipes import recipe
     from attnfree.vision import create_model
     settings = recipe('cifar10', epochs=1, warmup_epochs=0, warmup_steps=40, precision='bf16',
                       threads=1)
@@ -106,9 +106,9 @@ def transfer(runs, out):
 def memory(runs, out, lengths=(2048, 4096, 8192, 16384)):
     "Measure the peak memory of causal means, forward and backward, each in a fresh process."
     import pandas as pd, torch
-    from attnfree.bench.models import in_fresh_process
+    from attnfree.measure.models import in_fresh_process
     torch.set_num_threads(2)
-    count, rows = "__import__('attnfree.cost.count').cost.count", []
+    count, rows = "__import__('attnfree.measure.count').cost.count", []
     for n in lengths:
         for code in ('attention', 'AFT-simple, causal', 'AFT-local 32, causal'):
             codes = f'{count}._operator_case({n}, 256, 1, {count}._causal_codes({n}))'

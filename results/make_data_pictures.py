@@ -159,7 +159,7 @@ def tables(data, out):
 def dense(data, out):
     "What a detector and a segmenter find in scenes of photographs."
     from tempfile import TemporaryDirectory
-    names = definitions('models/05_dense', 'attnfree.dense')
+    names = definitions('models/05_dense', 'attnfree.models.dense')
     with TemporaryDirectory() as folder:
         folder = Path(folder)
         names['write_photographs'](data/'imagenette-subset', folder)

@@ -10,7 +10,7 @@ os.environ['OMP_NUM_THREADS'] = '1'
 import torch
 
 torch.set_num_threads(1) # before the first fork: a pool of threads does not survive one
-import attnfree.checkpoint, attnfree.train, attnfree.run
+import attnfree.training.checkpoint, attnfree.train, attnfree.run
 
 FORK = multiprocessing.get_context('fork')
 RECIPE = ['mixup=0.2', 'ema=0.9', 'drop_path=0.1', 'augment=rand-m5-mstd0.5-inc1', 'epochs=3']
@@ -23,7 +23,7 @@ def _child(log, environment, options, prepare):
     sys.stdout = open(1, 'w', buffering=1, closefd=False)  # pytest has others
     sys.stderr = open(2, 'w', buffering=1, closefd=False)
     os.environ.update(environment)
-    attnfree.run.training.draw_run = lambda *args: []
+    attnfree.run.fitting.draw_run = lambda *args: []
     if prepare: prepare()
     attnfree.train.attnfree_train(**options)
 
@@ -42,7 +42,7 @@ def killed_at(step, seconds):
     def kill(): os.kill(os.getpid(), signal.SIGKILL)
     def begin(self):
         if self.training and self.train_iter == step: threading.Timer(seconds, kill).start()
-    def prepare(): attnfree.checkpoint.Checkpoint.before_batch = begin
+    def prepare(): attnfree.training.checkpoint.Checkpoint.before_batch = begin
     return prepare
 
 

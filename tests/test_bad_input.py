@@ -14,7 +14,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 warnings.filterwarnings('ignore')
-import attnfree.run.training
+import attnfree.run.fitting
 from attnfree.bench import attnfree_bench
 from attnfree.evaluate import attnfree_eval, attnfree_plot, attnfree_predict
 from attnfree.export import attnfree_export

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import attnfree
-from attnfree.imports import import_file
+from attnfree.run.imports import import_file
 from attnfree.learner import build_model
 from attnfree.run.sweep import read_rows, read_sweep, trained_runs
 from attnfree.vision import create_model, model_names

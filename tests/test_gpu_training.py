@@ -8,11 +8,12 @@ from fastai.vision.augment import AffineCoordTfm, Normalize, PadMode, flip_mat
 from fastai.vision.core import IntToFloatTensor
 from torch._subclasses import FakeTensorMode
 
-from attnfree.callbacks.training import Erase, MixupCutMix
-from attnfree.checkpoint import Checkpoint, load_state, save_state
+from attnfree.training.callbacks import Erase, MixupCutMix
+from attnfree.training.checkpoint import Checkpoint, load_state, save_state
 from attnfree.data.images import cifar_stats, digits, shift_mat
 from attnfree.learner import attnfree_learner, fit_recipe
-from attnfree.loader import RepeatableDL, random_states, seed_all, seeded, set_random_states
+from attnfree.training.loader import (RepeatableDL, random_states, seed_all, seeded,
+                                      set_random_states)
 from attnfree.vision import create_model
 from test_no_waiting import NoWaiting, Waited
 

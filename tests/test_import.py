@@ -181,7 +181,7 @@ def test_a_run_says_which_file_it_needs(trained):
         for part in (what, f'{file}, which is not imported', '--import'):
             assert part in log(trained/run), log(trained/run)
         with pytest.raises(ValueError, match='import_file'): load(trained/run)
-    code = ("from attnfree.imports import import_file; from attnfree.learner import load; "
+    code = ("from attnfree.run.imports import import_file; from attnfree.learner import load; "
             "import_file('mixers.py'); print(type(load('images')[0].body.blocks[0].mixer))")
     assert 'mixers.Fourier' in python(trained, '-c', code).stdout
 

@@ -21,9 +21,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import attnfree
-from attnfree.checkpoint import load_state
+from attnfree.training.checkpoint import load_state
 from attnfree.evaluate import attnfree_eval
-from attnfree.imports import import_file
+from attnfree.run.imports import import_file
 from attnfree.learner import build_model, load
 from attnfree.train import attnfree_train
 

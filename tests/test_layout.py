@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # The folders in the order in which they may import from each other.
 FOLDERS = ['errors', 'skeleton', 'mixers', 'mixers/aft', 'mixers/less_attention', 'kernels', 'text',
-           'models', 'visualise', 'cost', 'training', 'callbacks', 'tasks', 'data', 'learning',
-           'run', 'commands', 'bench', 'live', 'tutorials', 'results', '.']
+           'models', 'visualise', 'training', 'tasks', 'data', 'run', 'measure', 'commands',
+           'live', 'tutorials', 'results', '.']
 SCRIPTS = ['tests/*.py', '.ci/*.py', '.ci/run', 'examples/*.py', 'results/*.py',
            'results/*/*.py']
 WIDTH = 100

@@ -3,12 +3,15 @@ import subprocess, sys
 
 import pytest
 
-LIGHT = {'attnfree', 'attnfree.arguments', 'attnfree.pictures', 'attnfree.data',
-         'attnfree.data.images', 'attnfree.data.texts',
+LIGHT = {'attnfree', 'attnfree.errors', 'attnfree.errors.arguments', 'attnfree.errors.pictures',
+         'attnfree.data', 'attnfree.data.images', 'attnfree.data.texts',
          'attnfree.data.sequences', 'attnfree.data.recall', 'attnfree.data.datasets',
-         'attnfree.tasks',
-         'attnfree.evaluation', 'attnfree.loader', 'attnfree.processes', 'attnfree.text',
-         'attnfree.text.tokens', 'attnfree.text.corpus', 'attnfree.text.objectives'}
+         'attnfree.tasks', 'attnfree.tasks.task', 'attnfree.tasks.scores',
+         'attnfree.tasks.classes', 'attnfree.tasks.images', 'attnfree.tasks.texts',
+         'attnfree.tasks.answers', 'attnfree.tasks.sequences',
+         'attnfree.training', 'attnfree.training.loader', 'attnfree.training.processes',
+         'attnfree.text', 'attnfree.text.tokens', 'attnfree.text.corpus',
+         'attnfree.text.objectives'}
 BATCHES = """
 from attnfree.data import create_dls
 for task in 'classification','pixels': create_dls('digits', task, bs=8).one_batch()
@@ -43,7 +46,7 @@ def test_a_mixer_would_be_noticed():
 @pytest.mark.parametrize('name', MIXERS)
 def test_mixers_need_torch_alone(name):
     "All that a module of mixers loads, beyond torch and what torch loads, are mixers."
-    mixers = {'attnfree', 'attnfree.arguments', 'attnfree.mixer', 'attnfree.sequences',
+    mixers = {'attnfree', 'attnfree.errors.arguments', 'attnfree.mixer', 'attnfree.sequences',
               'attnfree.packing'}
     mixers |= {f'attnfree.{mixer}' for mixer in MIXERS}
     mixers |= {f'attnfree.aft.{part}' for part in ('variants', 'conv', 'sparse')}

@@ -8,7 +8,7 @@ import pytest, torch
 from sklearn.datasets import load_digits
 from torch.testing import assert_close
 
-from attnfree.pieces import NetworkPieces
+from attnfree.live.pieces import NetworkPieces
 from browser import CHROMIUM, browser, served
 from runtime import CDN, runtime_folder
 from test_live import SITE, needs_node

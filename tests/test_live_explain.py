@@ -8,11 +8,11 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from torch.testing import assert_close
 
-from attnfree.explain import explain
+from attnfree.live.explain import explain
 from attnfree.families import forget
-from attnfree.imports import import_file
+from attnfree.run.imports import import_file
 from attnfree.mixer import randomise
-from attnfree.pieces import NetworkPieces
+from attnfree.live.pieces import NetworkPieces
 from attnfree.vision import create_model
 from browser import CHROMIUM, browser
 from runtime import CDN, runtime_folder

@@ -5,9 +5,9 @@ import pytest, torch
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attnfree.bench.gpu import check_no_waiting
-from attnfree.callbacks.text import BitsPer, Perplexity
-from attnfree.callbacks.training import LOOK_EVERY, MeanLoss, SmoothLoss, StopOnNaN, TopK
+from attnfree.measure.gpu import check_no_waiting
+from attnfree.training.metrics import BitsPer, Perplexity
+from attnfree.training.callbacks import LOOK_EVERY, MeanLoss, SmoothLoss, StopOnNaN, TopK
 from attnfree.language import create_model as language_model, model_names as text_names
 from attnfree.vision import create_model, model_names as vision_names
 

@@ -1,6 +1,6 @@
 """The weights that come with the package: each does what its card says, offline, by every way in.
 
-Which networks they are, their files and checksums: models/00_families; their cards: run/09_cards.
+Which networks they are, their files and checksums: models/00_families; their cards: run/12_cards.
 """
 import json, logging, os, shutil
 

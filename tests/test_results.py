@@ -171,7 +171,7 @@ def test_test_images_are_those_of_the_data(tmp_path):
 def test_memory_is_measured(tmp_path, monkeypatch):
     "The expression for a fresh process names functions that are there. Here nothing is fresh."
     import torch
-    from attnfree.bench import less_attention, models, sequences
+    from attnfree.measure import less_attention, models, sequences
     names = vars(models) | vars(less_attention) | vars(sequences)
     monkeypatch.setattr(models, 'in_fresh_process', lambda expression: eval(expression, names))
     monkeypatch.setattr(torch, 'set_num_threads', lambda threads: None)

@@ -3,7 +3,7 @@ import csv, os, random, resource, signal, threading, time
 from pathlib import Path
 
 import pytest
-from attnfree.checkpoint import Checkpoint, load_state
+from attnfree.training.checkpoint import Checkpoint, load_state
 
 from running import RECIPE, end, finish, killed_at, log, result, start
 

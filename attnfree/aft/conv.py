@@ -11,7 +11,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from ..arguments import checked
+from ..errors.arguments import checked
 from ..mixer import count_heads
 from ..weighted_mean import choose_sums,exact_mean,in_scale,prepare_keys_values,row_top
 from ..weighted_mean import fits_kernels,gated,in_compiled_graph

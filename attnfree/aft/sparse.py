@@ -9,7 +9,7 @@ __all__ = ['index_mean', 'AFTConvGumbel']
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from ..arguments import checked
+from ..errors.arguments import checked
 from ..mixer import readable
 from ..weighted_mean import choose_sums,exact_mean,in_scale,prepare_keys_values
 from ..weighted_mean import fits_kernels,gated,in_compiled_graph,mean_in_graphs

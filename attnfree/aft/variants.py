@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from ..arguments import checked
+from ..errors.arguments import checked
 from ..mixer import count_tokens,readable,resample_tokens,zeros_for
 from ..packing import texts_of
 from ..sequences import append_tokens,check_step,count_seen,hold,last_tokens

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fastai.data.core import DataLoaders
 from fastcore.meta import delegates
-from ..arguments import checked
+from ..errors.arguments import checked
 from .images import cifar10,digits,imagenet,Images
 from .texts import mnli,mnli_mismatched,squad,squad1,sst2,text
 from .sequences import cifar10_pixels,digits_pixels,enwik8,text_bytes

@@ -31,10 +31,10 @@ from fastai.vision.augment import (AffineCoordTfm,FlipItem,PadMode,RandomResized
 from fastai.vision.core import PILImage,PILImageBW,cifar_stats,imagenet_stats
 from fasttransform import Pipeline,Transform
 from torchvision.transforms.functional import normalize,to_tensor
-from ..arguments import checked,user_path
-from ..loader import RepeatableDL
-from ..pictures import read_picture
-from ..processes import rank_and_world
+from ..errors.arguments import checked,user_path
+from ..training.loader import RepeatableDL
+from ..errors.pictures import read_picture
+from ..training.processes import rank_and_world
 from ..tasks import task_named
 
 # %% ../../nbs/data/00_images.ipynb #291e4c87
@@ -279,7 +279,7 @@ class Images:
     def _policy(self, augment, size):
         "timm's policy, if `augment` names one."
         if not isinstance(augment, str): return []
-        from attnfree.callbacks.training import AutoPolicy
+        from attnfree.training.callbacks import AutoPolicy
         return [AutoPolicy(augment, size, self.stats[0])]
 
     def about(self,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from fastai.data.core import DataLoaders
-from ..arguments import checked
+from ..errors.arguments import checked
 from .sequences import SequenceData
 
 # %% ../../nbs/data/03_recall.ipynb #d3d3f47a

@@ -15,7 +15,7 @@ from zipfile import BadZipFile,ZipFile
 
 import numpy as np
 from fastai.data.core import DataLoaders
-from ..arguments import checked
+from ..errors.arguments import checked
 from ..text.corpus import hold_out,read_blocks,READER,text_files
 from .images import cifar10,data_path,digits,download,Images,_checksum
 from .texts import TokenData,_kept

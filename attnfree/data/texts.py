@@ -21,14 +21,14 @@ from fastai.interpret import plot_top_losses
 from fastai.torch_core import default_device,display_df
 from fastcore.foundation import L
 from filelock import FileLock
-from ..arguments import checked
+from ..errors.arguments import checked
 from ..text.tokens import (ByteTokenizer,load_tokenizer,report_unknown,train_pieces,
                                   train_unigram)
 from ..text.corpus import (hold_out,read_blocks,READER,text_files,Texts,TextWindows,
                                   token_corpus)
 from ..text.objectives import (AnswerWindows,encode_sentences,read_sentences,read_squad,
                                       SENTENCES)
-from ..loader import RepeatableDL
+from ..training.loader import RepeatableDL
 from .images import data_path,_check_loader,_kept,_only_valid
 
 # %% ../../nbs/data/01_texts.ipynb #95b3d32e

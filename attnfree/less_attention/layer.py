@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from ..arguments import checked
+from ..errors.arguments import checked
 from ..mixer import check_tokens,count_heads,count_tokens,resample_tokens
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #add32f83

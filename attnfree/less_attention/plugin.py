@@ -20,7 +20,7 @@ from timm.models.deit import VisionTransformerDistilled
 from timm.models.pvt_v2 import Attention as ReducedAttention,PyramidVisionTransformerV2
 from timm.models.swin_transformer import SwinTransformer,WindowAttention
 from timm.models.vision_transformer import Attention as TimmAttention,VisionTransformer
-from ..arguments import checked
+from ..errors.arguments import checked
 from ..backbone import Backbone,Stack
 from ..attention import Attention
 from ..mixer import call_whole,is_plain

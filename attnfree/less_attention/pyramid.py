@@ -15,7 +15,7 @@ from einops import rearrange
 from torch import nn,Tensor
 from torch.utils.checkpoint import checkpoint
 from timm.layers import DropPath,register_notrace_module,trunc_normal_
-from ..arguments import checked
+from ..errors.arguments import checked
 from ..backbone import Backbone,init_layers
 from ..block import MixerBlock,channel_ff
 from ..mixer import call_whole,check_tokens,count_heads,count_tokens,resample_tokens

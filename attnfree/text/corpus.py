@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from ..arguments import checked,user_path
+from ..errors.arguments import checked,user_path
 from .tokens import ByteTokenizer,CLS,MASK,SEP,SPECIAL,_write
 
 # %% ../../nbs/text/01_corpus.ipynb #42d02c23

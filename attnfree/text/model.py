@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from timm.layers import register_notrace_module,trunc_normal_
 from torch import nn,Tensor
-from ..arguments import checked
+from ..errors.arguments import checked
 from ..backbone import Backbone,Readout,init_linear
 from ..mixer import call_whole,check_plain,count_tokens,is_plain,readable,zeros_for
 from ..packing import Texts

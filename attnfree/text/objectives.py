@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from ..arguments import checked
+from ..errors.arguments import checked
 from .tokens import CLS,SEP
 from .corpus import read_blocks,_id_type
 
@@ -143,7 +143,7 @@ def read_squad(
     except (ValueError, RecursionError) as e:
         message = f"{str(file)!r} is not a file of SQuAD ({e}): fetch it again"
         raise ValueError(message) from e
-    from attnfree.schemas import check_content,Squad
+    from attnfree.errors.schemas import check_content,Squad
     check_content(Squad, content, f"{str(file)!r} is not a file of SQuAD")
     articles = content['data']
     questions,bad = [],[]

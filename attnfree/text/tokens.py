@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from tokenizers import Regex,Tokenizer,decoders,models,normalizers,pre_tokenizers,trainers
-from ..arguments import checked
+from ..errors.arguments import checked
 
 # %% ../../nbs/text/00_tokens.ipynb #266fa61a
 # A token's index is its id, in every tokenizer

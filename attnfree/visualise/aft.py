@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from torch import nn,Tensor
-from ..arguments import checked
+from ..errors.arguments import checked
 from ..mixer import count_tokens
 from .weights import (SpatialWeights,_Axis,_check_image,_checked,_choose,_ends,
                                         _finish,_floats,_frame,_given,_inputs,_layers,_layout,

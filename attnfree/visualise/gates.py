@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from torch import nn,Tensor
-from ..arguments import checked
+from ..errors.arguments import checked
 from .weights import SpatialWeights,_axes,_choose,_scale,_weights
 from .aft import _matrix_sheet,_offsets
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from matplotlib.patheffects import withStroke
 from torch import nn,Tensor
-from ..arguments import checked
+from ..errors.arguments import checked
 from ..less_attention.layer import (collect_scores,dense_scores,map_similarity,
                                            scored_layers)
 from ..mixer import count_tokens

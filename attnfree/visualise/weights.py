@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from torch import nn,Tensor
-from ..arguments import checked
+from ..errors.arguments import checked
 from ..mixer import count_tokens,influence
 
 # %% ../../nbs/visualise/00_weights.ipynb #ddf033c5

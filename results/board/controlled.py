@@ -19,7 +19,7 @@ from functools import partial
 from attnfree.aft.conv import AFTConv
 from attnfree.aft.variants import AFTFull, AFTLocal, AFTSimple
 from attnfree.attention import Attention
-from attnfree.baselines import LinearAttention
+from attnfree.models.baselines import LinearAttention
 from attnfree.block import channel_ff
 from attnfree.families import register
 from attnfree.ff import FeedForwardMixer
@@ -49,7 +49,7 @@ def differences():
     "A row for each mixer: what is made equal, and what still differs."
     import pandas as pd
     import torch
-    from attnfree.cost import cost
+    from attnfree.measure.count import cost
     rows = {}
     for name in MIXERS:
         model = create_model(f'controlled_{name}_{SIZE}', num_classes=10)

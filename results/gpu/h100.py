@@ -57,7 +57,7 @@ def network(name, work, compiled):
     import timm
 
     import attnfree.vision  # registers our names
-    from attnfree.cost.count import inference, training_step
+    from attnfree.measure.count import inference, training_step
     model = timm.create_model(name).cuda().to(memory_format=torch.channels_last)
     x = torch.randn(128, 3, 224, 224, device='cuda').contiguous(memory_format=torch.channels_last)
     classes = torch.arange(128, device='cuda')

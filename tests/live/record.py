@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from attnfree.data.images import digits
-from attnfree.pieces import NetworkPieces
+from attnfree.live.pieces import NetworkPieces
 from attnfree.vision import create_model
 
 NETWORKS = [*(f'{mixer}_micro_patch2_8' for mixer in (

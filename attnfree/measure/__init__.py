@@ -1,0 +1,1 @@
+"What networks cost: parameters, multiply-adds, time and memory, side by side."

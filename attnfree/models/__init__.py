@@ -1,0 +1,1 @@
+"Networks beside the vocabulary: baselines, converted weights, dense prediction."

@@ -1,0 +1,1 @@
+"What a training is made of: processes, loader, optimiser, callbacks, metrics, checkpoints."
