@@ -9,7 +9,8 @@ LIGHT = {'attnfree', 'attnfree.errors', 'attnfree.errors.arguments', 'attnfree.e
          'attnfree.tasks', 'attnfree.tasks.task', 'attnfree.tasks.scores',
          'attnfree.tasks.classes', 'attnfree.tasks.images', 'attnfree.tasks.texts',
          'attnfree.tasks.answers', 'attnfree.tasks.sequences',
-         'attnfree.training', 'attnfree.training.loader', 'attnfree.training.processes',
+         'attnfree.training', 'attnfree.training.folder', 'attnfree.training.loader',
+         'attnfree.training.processes',
          'attnfree.text', 'attnfree.text.tokens', 'attnfree.text.corpus',
          'attnfree.text.objectives'}
 BATCHES = """

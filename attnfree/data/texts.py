@@ -22,6 +22,7 @@ from fastai.torch_core import default_device,display_df
 from fastcore.foundation import L
 from filelock import FileLock
 from ..errors.arguments import checked
+from ..training.folder import Run
 from ..text.tokens import (ByteTokenizer,load_tokenizer,report_unknown,train_pieces,
                                   train_unigram)
 from ..text.corpus import (hold_out,read_blocks,READER,text_files,Texts,TextWindows,
@@ -180,7 +181,7 @@ class TokenData:
         run:str|Path, # Folder of a run
     )->None:
         "Write what does not fit into a configuration: the tokenizer."
-        self.tokenizer.save(Path(run)/'tokenizer.json')
+        self.tokenizer.save(Run(run).tokenizer)
 
     def as_in(self,
         data:dict,     # What a run kept of its data

@@ -15,7 +15,7 @@ import attnfree,numpy as np,torch
 from PIL import Image
 from torch import nn,Tensor
 from ..errors.arguments import checked,user_path
-from ..training.checkpoint import write_atomically
+from ..training.folder import write_atomically
 from ..data.images import Fit,normalize,open_image,to_tensor
 from ..learner import load,on_trained_ground,read_config
 from .pieces import OnnxPieces,export_pieces

@@ -17,6 +17,7 @@ from .less_attention import less_attention_tokens_case
 from .sequences import (constant_time_case,generation_case,long_text_case,
                                         long_text_memory,packing_case,prompt_case)
 from ..families import check_known
+from ..training.processes import machine_name
 
 # %% ../../nbs/measure/06_cases.ipynb #42f269fe
 CASES = dict(ff=ff_case, attention=attention_case, aft=aft_case, aft_causal=aft_causal_case,

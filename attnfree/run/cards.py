@@ -9,10 +9,10 @@ __all__ = ['model_card', 'run_card', 'load_lines']
 from pathlib import Path
 from textwrap import fill
 
-import pandas as pd
 from ..errors.arguments import checked
 from ..families import check_published,published_folder
 from ..learner import read_config,run_folder
+from ..training.folder import Run
 from .recipes import settings_from,settings_text
 
 # %% ../../nbs/run/12_cards.ipynb #73034156
@@ -77,9 +77,9 @@ def model_card(
 # %% ../../nbs/run/12_cards.ipynb #aacc65b0
 def _score(run, config, best):
     "The score of the weights, in words; nothing where the run has no metrics."
-    file,metric = run_folder(run)/'metrics.csv',config.get('monitor', 'valid_loss')
-    if not file.exists(): return ''
-    scores = pd.read_csv(file)[metric]
+    files,metric = Run(run_folder(run)),config.get('monitor', 'valid_loss')
+    if not files.metrics.exists(): return ''
+    scores = files.epochs()[metric]
     value = scores.iloc[-1]
     if best: value = scores.min() if metric.endswith('loss') else scores.max()
     return f": **{metric.replace('_', ' ')} {value:.4g}** on held-out images"

@@ -6,24 +6,18 @@
 __all__ = ['plot_runs']
 
 # %% ../../nbs/run/07_comparison.ipynb #0a809063
-from pathlib import Path
-
 import matplotlib.pyplot as plt,pandas as pd
-from ..errors.arguments import checked,user_path
+from ..errors.arguments import checked
 from ..learner import read_config,run_folder
+from ..training.folder import Run
 from ..visualise.weights import plot_curves
 
 # %% ../../nbs/run/07_comparison.ipynb #5c1ad53a
 def _tables(run):
     "The tables of `metrics.csv` and, if there is one, of `steps.csv`."
     read_config(run)
-    files = [run_folder(run)/name for name in ('metrics.csv', 'steps.csv')]
-    if not files[0].exists():
-        raise FileNotFoundError(f"run={str(run)!r} holds no metrics.csv: it has not finished an "
-                                "epoch")
-    try: return [pd.read_csv(file) if file.exists() else None for file in files]
-    except ValueError as error:
-        raise ValueError(f"the tables in {str(run)!r} cannot be read ({error})") from error
+    files = Run(run_folder(run))
+    return files.epochs(),files.rows(files.steps)
 
 def _draw_rate_and_speed(rate, speed, tables):
     "Draw learning rates into one panel, images per second into the other."

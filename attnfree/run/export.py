@@ -17,6 +17,7 @@ from torch.export import Dim
 from timm.layers import to_2tuple
 import attnfree
 from ..errors.arguments import checked,user_path
+from ..training.folder import Run
 from ..families import family_of
 from ..language import create_model as language_model
 from ..learner import load,run_folder
@@ -346,7 +347,7 @@ def _about(config, folder):
     for key,name in dict(classes='labels', mean='mean', std='std', img_size='img_size',
                          crop_pct='crop_pct', shape='shape').items():
         if data.get(key) is not None: said[name] = json.dumps(data[key])
-    if (file := folder/'tokenizer.json').exists(): said['tokenizer'] = file.read_text()
+    if (file := Run(folder).tokenizer).exists(): said['tokenizer'] = file.read_text()
     elif task_named(config['task']).generates == 'text': said['tokenizer'] = 'bytes'
     return said
 

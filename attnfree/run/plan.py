@@ -18,7 +18,8 @@ from fastai.learner import mk_metric
 from fastai.torch_core import no_random,set_seed,to_cpu,to_detach
 from torch import nn
 from ..errors.arguments import checked,user_path
-from ..training.checkpoint import CHECKPOINTS,higher_is_better
+from ..training.checkpoint import higher_is_better
+from ..training.folder import Run
 from ..data.datasets import create_dls,data_set_for
 from ..data.images import data_config
 from ..tasks.scores import evaluating
@@ -142,7 +143,7 @@ class Plan:
     def monitor(self): return self.task.monitor(self.task.metrics(self.dls))
     @property
     def has_checkpoint(self):
-        return self.resume and any((self.run/name).exists() for name in CHECKPOINTS)
+        return self.resume and Run(self.run).resumable
 
 @checked
 def make_plan(
@@ -211,11 +212,11 @@ def plan_training(
         task.check_start(start, read_config(start))
     task.check_network(settings)
     begun = [run_folder(folder) for folder in (run, start) if folder is not None]
-    kept = [folder/'tokenizer.json' for folder in begun]
+    kept = [Run(folder).tokenizer for folder in begun]
     tokenizer = next((file for file in kept if file.exists()), settings.tokenizer)
     if settings.threads is not None: torch.set_num_threads(settings.threads)
     dls = _create_dls(settings, task, path, workers, skip_bad, tokenizer)
-    if start is not None and (user_path(start)/'config.json').exists(): start = _absolute(start)
+    if start is not None and Run(user_path(start)).begun: start = _absolute(start)
     source = source | dict(data=name, path=_absolute(path), start=start)
     resume = run is not None
     plan = make_plan(settings, dls, Path(run) if resume else None, source, resume=resume,

@@ -14,7 +14,7 @@ from fastai.torch_core import default_device
 from fastcore.meta import delegates
 from torch import nn
 from ..errors.arguments import checked,user_path
-from ..training.callbacks import write_atomically
+from ..training.folder import Run,write_atomically
 from ..data.datasets import data_set_for
 from .imports import error_context
 from ..learner import load,results_folder,run_folder
@@ -32,7 +32,7 @@ def _of_run(config, data=None, path=None, *, run=None, size=None, bs=None, worke
     name = data or source['data']
     if path is None and name == source.get('data'): path = source.get('path')
     data_set,task = data_set_for(name, config['task'])
-    file = (run_folder(run) if run else Path())/'tokenizer.json'
+    file = Run(run_folder(run)).tokenizer if run else None
     tokenizer = file if run and file.exists() else None
     trained = training.get('bs', 64)//training.get('accumulate', 1)
     bs = min(64, trained) if bs is None else bs

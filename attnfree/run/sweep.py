@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 import attnfree
 from ..errors.arguments import checked,user_path
-from ..training.callbacks import write_atomically
+from ..training.folder import Run,write_atomically
 from ..training.checkpoint import load_tensors,save_tensors
 from ..training.processes import machine_name
 from .imports import import_all
@@ -35,12 +35,10 @@ def sweep_row(
     case:str,     # Settings that it does not share with other runs
 )->dict:          # case, seed, sizes, last metrics, `curve` of the monitored one, settings, machine
     "The table row of a run; sequences also have `train_bits_per_...` of the last batches."
-    config,file = read_config(run),user_path(run, 'run')/'metrics.csv'
-    if not file.exists():
-        raise FileNotFoundError(f"run={str(run)!r} holds no metrics.csv: it has not finished an "
-                                "epoch")
+    config,files = read_config(run),Run(user_path(run, 'run'))
+    epochs = files.epochs()
     check_imports(config)
-    epochs,settings = pd.read_csv(file),settings_from(config['training'])
+    settings = settings_from(config['training'])
     metric = config.get('monitor', 'valid_loss')
     last,curve = epochs.iloc[-1],epochs[metric]
     with torch.device('meta'): model = build_model(config)
@@ -55,7 +53,7 @@ def sweep_row(
     versions = config['versions']
     return row | dict(settings=settings_text(settings, without=['seed']),
                       version=versions['attnfree'],
-                      date=date.fromtimestamp(file.stat().st_mtime).isoformat(),
+                      date=date.fromtimestamp(files.metrics.stat().st_mtime).isoformat(),
                       machine=machine_name())
 
 @checked
@@ -316,10 +314,10 @@ def keep_weights(
     run,folder = Path(run),Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: value.half() if value.is_floating_point() else value
-               for name,value in load_tensors(run/'model.safetensors')[0].items()}
+               for name,value in load_tensors(Run(run).weights)[0].items()}
     config = read_config(run)
     source = config['source']
     source['imports'] = [Path(file).name for file in source.get('imports') or []]
     source['path'] = None # without paths of this machine
     save_run(folder, config)
-    save_tensors(folder/'model.safetensors', weights)
+    save_tensors(Run(folder).weights, weights)

@@ -14,23 +14,16 @@ import pandas as pd
 import torch
 from filelock import FileLock,Timeout
 from ..errors.arguments import checked,user_path
-from ..training.callbacks import write_atomically
+from ..training.folder import Run,write_atomically
 from .imports import import_all
-from ..learner import LOCK_FILES,read_config
+from ..learner import read_config
 from .recipes import settings_from
 from .sweep import keep_row,read_rows,SweepRun,trained_runs
 
 # %% ../../nbs/run/10_workers.ipynb #abf74b60
-def _remove_cut_off(run):
-    "Remove what an interrupted start has left, if a folder holds nothing else."
-    left = [*run.glob('.*.part'), *run.glob('tokenizer.json')]
-    left += [run/name for name in LOCK_FILES if (run/name).exists()]
-    if left and {*left} == {*run.iterdir()}:
-        for file in left: file.unlink()
-
 def _check_folder(run, settings, path):
     "Raise `ValueError` if the run in a folder has other settings or data."
-    if not (run/'config.json').exists(): return _remove_cut_off(run)
+    if not Run(run).begun: return Run(run).remove_remains()
     config = read_config(run)
     have = dict(settings_from(config['training']), path=config['source'].get('path'))
     as_kept = json.loads(json.dumps(dict(settings))) # a mixer's options may have tuples
@@ -39,11 +32,6 @@ def _check_folder(run, settings, path):
         if have[name] != value:
             raise ValueError(f"{str(run)!r} was trained with {name}={have[name]!r}, and this sweep "
                              f"has {name}={value!r}: name another folder by --out")
-
-def _is_begun(run): return (run/'config.json').exists()
-def _is_finished(run):
-    "Whether a run has finished."
-    return all((run/name).exists() for name in ('model.safetensors', 'metrics.csv'))
 
 def _lock(out, name):
     "The lock of a run, held by the process that trains it."
@@ -59,7 +47,7 @@ def _is_held(lock):
 def _train_one(train, out, name, run, options):
     "Train or resume a run; returns why it failed, or `None`."
     folder,threads = out/name,torch.get_num_threads()
-    how = dict(resume=True) if _is_begun(folder) else dict(recipe=run.settings)
+    how = dict(resume=True) if Run(folder).begun else dict(recipe=run.settings)
     try:
         with _lock(out, name).acquire(timeout=60):
             train(out=str(folder), imports=[*run.imports], **how, **options)
@@ -177,11 +165,11 @@ def pause_sweep(
 # %% ../../nbs/run/10_workers.ipynb #c8633f11
 def _progress(run, settings):
     "The share of a run that is done, and the processor seconds that all of it takes."
-    file = run/'metrics.csv'
-    if not file.exists(): return 0,None
-    epochs,length,steps = pd.read_csv(file),settings.epochs,run/'steps.csv'
-    if not length and steps.exists(): # counted in steps: the last row says how many an epoch has
-        last = pd.read_csv(steps).iloc[-1]
+    files = Run(run)
+    if not files.metrics.exists(): return 0,None
+    epochs,length = files.epochs(),settings.epochs
+    if not length and files.steps.exists(): # counted in steps: the last row tells an epoch's
+        last = files.rows(files.steps).iloc[-1]
         length = settings.steps*settings.accumulate*last.epoch/last.step
     share = min(1, len(epochs)/length) if length else 0 # too few steps for a row
     return share,epochs.processor_seconds.sum()/share if share else None
@@ -225,7 +213,7 @@ def sweep_status(
         if seconds is None and len(table):
             alike = table[table.case == run.case]
             seconds = (alike if len(alike) else table).processor_seconds.mean()
-        kind = 'running' if _is_running(out, name) else 'begun' if _is_begun(out/name) else 'left'
+        kind = 'running' if _is_running(out, name) else 'begun' if Run(out/name).begun else 'left'
         row[kind] += 1
         row['hours'] += float('nan') if seconds is None else (1 - share)*seconds/3600
     return pd.DataFrame(status.values(), index=[*status])
@@ -259,9 +247,9 @@ def _left(plan, out, path):
     for name,run in plan.items():
         if name in done: continue
         _check_folder(out/name, run.settings, path)
-        if _is_finished(out/name): keep_row(plan, name, out/name)
+        if Run(out/name).finished: keep_row(plan, name, out/name)
         else: left.append(name)
-    return sorted(left, key=lambda name: not _is_begun(out/name))
+    return sorted(left, key=lambda name: not Run(out/name).begun)
 
 def _exit_on_sigterm():
     "Let SIGTERM raise SystemExit, so that workers end properly; returns the previous handler."

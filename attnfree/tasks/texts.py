@@ -13,6 +13,7 @@ from fastai.data.core import DataLoaders
 from torch import nn
 from .classes import ClassTask
 from .task import mixer_options,Task
+from ..training.folder import Run
 from ..text.corpus import masked_example
 from ..text.tokens import check_vocab,load_tokenizer
 
@@ -54,7 +55,7 @@ class TextTask(TokenTask):
         dls:DataLoaders, # The data
     )->None:
         "Copy embeddings and blocks; raises `ValueError` for another tokenizer or network."
-        if load_tokenizer(Path(start)/'tokenizer.json').text() != dls.tokenizer.text():
+        if load_tokenizer(Run(start).tokenizer).text() != dls.tokenizer.text():
             raise ValueError(f"start={str(start)!r} was trained with another tokenizer: use the "
                              "tokenizer.json of that run")
         if old.stem.grid != model.stem.grid: old.set_input_size(model.stem.grid[0])
