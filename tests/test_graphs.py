@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest, timm, torch
 from torch.testing import assert_close
 
+from attnfree.biased_mean import band_mean, full_mean
 from attnfree.language import create_model
 from attnfree.less_attention.plugin import with_less_attention
 from attnfree.mixer import randomise
@@ -78,3 +79,27 @@ def test_less_attention_in_networks_of_timm_is_traced(name, keep):
     network = with_less_attention(randomise(timm.create_model(name), std=0.05), keep).eval()
     images = torch.randn(1, 3, 224, 224)
     assert_close(torch.fx.symbolic_trace(network)(images), network(images), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('name', ['full, causal', 'band'])
+def test_means_in_a_graph(name):
+    "As the notebook on biased means has it for the others; here with the slower ways to sum."
+    def mean(k, v, w, sums):
+        if name != 'band': return full_mean(k, v, w, causal=True, sums=sums)
+        near = (torch.arange(33)[:, None] + torch.arange(-4, 7)).clamp(0, 32)
+        return band_mean(k, v, w.gather(1, near)[None], 4, 6, sums=sums)
+    slow = 'double' if name == 'band' else 'exact'
+    for sums, hostile in (('fast', False), (slow, True)):
+        k, v, w = torch.randn(2, 33, 3), torch.randn(2, 33, 3), torch.randn(33, 33)
+        if hostile:
+            k[:, 5] += 200
+            w = torch.zeros(33, 33)
+            w[:, 5] = -300
+        k.requires_grad_()
+        torch.compiler.reset()
+        compiled = torch.compile(lambda *inputs: mean(*inputs, sums), fullgraph=True,
+                                 backend='aot_eager')
+        ours, = torch.autograd.grad(compiled(k, v, w).sum(), k)
+        expected, = torch.autograd.grad(mean(k, v, w, sums).sum(), k)
+        assert_close(ours, expected)
+        assert_close(compiled(k, v, w), mean(k, v, w, sums))

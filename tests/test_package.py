@@ -48,9 +48,9 @@ def test_wheel(built):
     modules = {p.relative_to(ROOT).as_posix() for p in (ROOT/'attnfree').rglob('*.py')}
     weights = {p.relative_to(ROOT).as_posix() for p in (ROOT/'attnfree/weights').glob('*/*')}
     assert len(weights) == 4*18
-    live = {p.relative_to(ROOT).as_posix() for p in (ROOT/'attnfree/live').iterdir()}
+    live = {p.relative_to(ROOT).as_posix() for p in (ROOT/'attnfree/live/site').iterdir()}
     assert {n for n in names if not n.startswith(info)} == modules | weights | live
-    assert 'attnfree/live/explain.html' in names
+    assert 'attnfree/live/site/explain.html' in names
     assert f"\nVersion: {settings()['version']}\n" in metadata
     assert f"\nRequires-Python: >={settings()['min_python']}\n" in metadata
     for command in settings()['console_scripts'].split():

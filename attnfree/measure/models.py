@@ -76,11 +76,11 @@ def peak_growth(
 
 @checked
 def in_fresh_process(
-    expression:str, # Python for a number; it may use torch and everything in attnfree.bench
+    expression:str, # Python for a number; it may use torch and everything in attnfree.measure
 )->float:           # That number
     "Evaluate an expression in a new process with as many threads as here."
     parts = ('models', 'less_attention', 'sequences')
-    lines = ['import torch', *(f'from attnfree.bench.{part} import *' for part in parts),
+    lines = ['import torch', *(f'from attnfree.measure.{part} import *' for part in parts),
              'from attnfree.run.imports import import_file',
              *(f'import_file({name!r})' for name in IMPORTED),
              f'torch.set_num_threads({torch.get_num_threads()})', f'print({expression})']

@@ -1,5 +1,5 @@
 // One network: an image that the reader changes, its scores, and what a token reads in every layer.
-// attnfree.explain puts this, pieces.js and runtime.js into one page with the network and examples.
+// attnfree.live.explain puts this, pieces.js and runtime.js into one page with the network and examples.
 import {loadRuntime} from './runtime.js';
 import {openNetwork, tokenAt} from './pieces.js';
 

@@ -1,4 +1,4 @@
-// A network in pieces, as attnfree.explain writes it: scores, and what each token reads in a layer.
+// A network in pieces, as attnfree.live.explain writes it: scores, and what each token reads in a layer.
 // The runtime (onnxruntime-web) is handed in, so that this file needs no browser.
 
 // The graphs and what is said of them in a file of safetensors.
@@ -54,7 +54,7 @@ export function tokenAt(x, y, {grid: [h, w], prefix}) {
   return prefix + within(y, h) * w + within(x, w);
 }
 
-// A network that runs: `buffer` holds what attnfree.explain.export_pieces wrote.
+// A network that runs: `buffer` holds what attnfree.live.pieces.export_pieces wrote.
 export async function openNetwork(ort, buffer) {
   const {meta, graphs} = readPack(buffer), sessions = {};
   for (const [name, graph] of Object.entries(graphs))
