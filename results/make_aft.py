@@ -108,7 +108,7 @@ def memory(runs, out, lengths=(2048, 4096, 8192, 16384)):
     import pandas as pd, torch
     from attnfree.measure.models import in_fresh_process
     torch.set_num_threads(2)
-    count, rows = "__import__('attnfree.measure.count').cost.count", []
+    count, rows = "__import__('attnfree.measure.count').measure.count", []
     for n in lengths:
         for code in ('attention', 'AFT-simple, causal', 'AFT-local 32, causal'):
             codes = f'{count}._operator_case({n}, 256, 1, {count}._causal_codes({n}))'

@@ -47,8 +47,8 @@ def test_a_mixer_would_be_noticed():
 @pytest.mark.parametrize('name', MIXERS)
 def test_mixers_need_torch_alone(name):
     "All that a module of mixers loads, beyond torch and what torch loads, are mixers."
-    mixers = {'attnfree', 'attnfree.errors.arguments', 'attnfree.mixer', 'attnfree.sequences',
-              'attnfree.packing'}
+    mixers = {'attnfree', 'attnfree.errors', 'attnfree.errors.arguments', 'attnfree.mixer',
+              'attnfree.sequences', 'attnfree.packing'}
     mixers |= {f'attnfree.{mixer}' for mixer in MIXERS}
     mixers |= {f'attnfree.aft.{part}' for part in ('variants', 'conv', 'sparse')}
     mixers |= {'attnfree.less_attention.layer'}
