@@ -173,7 +173,7 @@ def test_it_writes_what_generate_writes(capsys):
                   f'{max(b for _, b in speeds):.0f}')
         assert values[:400] == greedy(PROMPT, 400)
         assert page.text() == PROMPT + bytes(values).decode()
-        assert max(paces) >= 50  # 100 where nothing runs beside; shared machines are slower
+        assert max(paces) >= 100
         assert max(a for a, _ in speeds) >= 100
         assert page.data('aftSize') == '133120'  # after 400 bytes as after one
         assert 0 < int(page.data('attentionSize')) <= 2**20
