@@ -3,7 +3,8 @@
 A function is called with one wrong value and nothing else: the check comes before Python misses the
 rest, so no call here computes anything. A new public function is among them by itself.
 """
-import importlib, inspect, pkgutil
+import ast, importlib, inspect, json, pkgutil, re
+from pathlib import Path
 
 import numpy as np
 import pytest, torch
@@ -18,32 +19,44 @@ STRANGE = {'None': None, 'truth': True, 'number': 2.5, 'nan': float('nan'), 'neg
            'list': ['x', None],
            'dictionary': {1: 2}, 'complex': 1j, 'array': np.zeros(2), 'class': int,
            'tensor': torch.zeros(2, dtype=torch.complex64), 'module': nn.Identity()}
-# Parts of steps and means, which have no time for it; what calls them is checked.
-UNCHECKED = {
-    'attnfree.sequences': {'check_state', 'check_step', 'check_waits', 'check_room', 'from_front',
-                           'hold', 'append_tokens', 'count_seen', 'piece_positions', 'last_tokens',
-                           'step_as_piece', 'step_or_wait', 'without_waiting', 'to_front'},
-    'attnfree.aft.variants': {'no_tokens', 'add_token', 'add_tokens', 'as_token',
-                              'factors_to_band'},
-    'attnfree.weighted_mean': {'safe_denominator', 'gated', 'sums_for_span', 'full_precision',
-                               'choose_sums', 'row_top', 'run_sums', 'largest_span', 'in_scale',
-                               'running_max', 'fits_kernels', 'kernels_for',
-                               'prepare_keys_values', 'value_scale', 'linear_scan',
-                               'kernels_work'},
-    'attnfree.biased_mean': {'band_logits'}, 'attnfree.attention': {'visible_tokens'},
-    'attnfree.packing': {'texts_of', 'Texts'},
-    'attnfree.mixer': {'readable', 'check_tokens', 'call_whole'},
-    'attnfree.tasks.classes': {'check_scores'},
-}
-# Checked by argparse, by Triton, or before anything of ours is loaded.
-ELSEWHERE = ('attnfree.kernels.', 'attnfree.run.imports', 'attnfree.errors.arguments',
-             'attnfree.measure.gpu')
+ROOT = Path(__file__).parent.parent
+COMMANDS = ('train', 'evaluate', 'generate', 'sweep', 'bench', 'hub', 'export')
+INSIDE = ('attnfree.errors', 'attnfree.run.imports', 'attnfree.measure.gpu',
+          *(f'attnfree.{command}' for command in COMMANDS))
 
 
-def modules():
-    for found in pkgutil.walk_packages(attnfree.__path__, 'attnfree.'):
-        if not found.name.endswith('_modidx') and not found.name.startswith(ELSEWHERE):
-            yield importlib.import_module(found.name)
+def pages():
+    "The code that people copy: tutorials, results and the first page."
+    nbs = ROOT/'nbs'
+    for page in [nbs/'index.ipynb', *nbs.glob('tutorials/*.ipynb'), *nbs.glob('results/*.ipynb')]:
+        for cell in json.loads(page.read_text(encoding='utf-8'))['cells']:
+            code = ''.join(cell['source'])
+            if cell['cell_type'] == 'code' and '#| hide' not in code:
+                yield re.sub(r'^\s*[%!].*$', 'pass', code, flags=re.MULTILINE)
+
+
+def imported(code):
+    "`(module, name)` of what some code takes from the package, within functions too."
+    for node in ast.walk(ast.parse(code)):
+        if not isinstance(node, ast.ImportFrom): continue
+        module = 'attnfree.' * bool(node.level) + (node.module or '')
+        if module.startswith('attnfree'): yield from ((module, a.name) for a in node.names)
+
+
+def seams():
+    "What people call, `(module, name)` to it: what is promised, and what pages and commands import."
+    names = {(f'attnfree.{module}', name) for module, names in PROMISED.items()
+             for name in names.split()}
+    for code in pages(): names.update(imported(code))
+    for command in COMMANDS:
+        names.update(imported((ROOT/f'attnfree/{command}.py').read_text(encoding='utf-8')))
+    found = {}
+    for module, name in names:
+        if module.startswith(INSIDE) or name.startswith('attnfree_'): continue
+        thing = getattr(importlib.import_module(module), name)
+        if callable(thing) and thing.__module__.startswith('attnfree'):
+            found[thing.__module__, thing.__name__] = thing
+    return found
 
 
 def constructor(thing):
@@ -56,7 +69,9 @@ def constructor(thing):
 
 def public():
     "`(module, name, what it is)` of all functions and classes that notebooks export."
-    for module in modules():
+    for found in pkgutil.walk_packages(attnfree.__path__, 'attnfree.'):
+        if found.name.endswith('_modidx') or found.name.startswith('attnfree.kernels.'): continue
+        module = importlib.import_module(found.name)
         for name in getattr(module, '__all__', []):
             thing = getattr(module, name)
             if callable(thing) and getattr(thing, '__module__', None) == module.__name__:
@@ -72,13 +87,10 @@ def without_arguments(thing):
                    if p.kind != p.VAR_KEYWORD)
 
 
-def test_all_that_is_public_is_checked():
-    missing = []
-    for module, name, thing in public():
-        exempt = name in UNCHECKED.get(module, ()) or name.startswith('attnfree_')
-        tuples = inspect.isclass(thing) and issubclass(thing, (tuple, BaseException))
-        if exempt or tuples or constructor(thing) or without_arguments(thing): continue
-        missing.append(f'{module}.{name}')
+def test_what_people_call_is_checked():
+    missing = [f'{module}.{name}' for (module, name), thing in seams().items()
+               if not issubclass(thing if inspect.isclass(thing) else int, (tuple, BaseException))
+               and not constructor(thing) and not without_arguments(thing)]
     assert not missing, missing
 
 

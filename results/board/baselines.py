@@ -10,7 +10,9 @@ along the tokens as in Katharopoulos et al. 2020, who have elu + 1 for both. `co
 """
 from timm.models.convmixer import ConvMixer
 
-from attnfree.models.baselines import LinearAttention
+try: from attnfree.models.baselines import LinearAttention
+except ModuleNotFoundError:  # the version that board.toml names has it here
+    from attnfree.baselines import LinearAttention
 from attnfree.families import Family, register
 from attnfree.language import text_family
 from attnfree.vision import image_family

@@ -19,12 +19,14 @@ from functools import partial
 from attnfree.aft.conv import AFTConv
 from attnfree.aft.variants import AFTFull, AFTLocal, AFTSimple
 from attnfree.attention import Attention
-from attnfree.models.baselines import LinearAttention
 from attnfree.block import channel_ff
 from attnfree.families import register
 from attnfree.ff import FeedForwardMixer
 from attnfree.sgu import SpatialGatingUnit
 from attnfree.vision import create_model, image_family
+try: from attnfree.models.baselines import LinearAttention
+except ModuleNotFoundError:  # the version that controlled.toml names has it here
+    from attnfree.baselines import LinearAttention
 
 DIM, SIZE = 128, 'nano_patch4_32'
 MIXERS = {
