@@ -12,12 +12,12 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from .errors.arguments import checked
+from .errors.arguments import Fraction,Grid,Positive,Whole,checked
 from .mixer import call_whole,check_tokens,count_heads,count_tokens,toeplitz_matrix
 from .mixer import zeros_for
 from .packing import texts_of
 from .sequences import append_tokens,check_room,check_step,count_seen,piece_positions
-from .sequences import read_piece,step_as_piece
+from .sequences import ReadsPieces,step_as_piece
 
 # %% ../nbs/mixers/00_attention.ipynb #11030464
 def visible_tokens(
@@ -47,7 +47,7 @@ def _shares(scores, visible):
     lowest = torch.finfo(scores.dtype).min
     return scores.masked_fill(~visible, lowest).softmax(dim=-1)*visible
 
-class _Cached(nn.Module):
+class _Cached(ReadsPieces, nn.Module):
     "What attention layers with a cache share: heads, projections, biases by offset, resizing."
     def __init__(self, dim, grid, prefix, causal, heads, drop, *, parts, relative):
         "Projections to `parts` times `dim` channels and back; with `relative` a bias by offset."
@@ -77,14 +77,6 @@ class _Cached(nn.Module):
         "Biases of tokens at positions `at` `(b or 1, m)` for the first n, `(b or 1, heads, m, n)`."
         offset = torch.arange(n, device=at.device) - at[...,None] + self.grid[0] - 1
         return self.biases[:,offset.clamp(min=0)].movedim(0, 1)
-
-    def prefill(self,
-        x:Tensor,                     # Tokens, `(b, n, d)`, at least one
-        state:tuple=None,             # State after the preceding tokens; `None`: none
-        key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
-    )->tuple:                         # Mixed tokens, `(b, n, d)`, and the new state
-        "A piece of the causal form; the same as `step` for each of its tokens."
-        return read_piece(self, x, state, key_padding_mask)
 
     def _add(self, cache, seen, new, after):
         "A copy of a cache, `(b, heads, room, c)`, with new tokens `(b, heads, n, c)` appended."
@@ -132,13 +124,13 @@ class AttentionState(NamedTuple):
 class Attention(_Cached):
     "Multi-head self-attention (Vaswani et al. 2017, Eq. 1; the form of ViT and DeiT)."
     def __init__(self,
-        dim:int,             # Channels per token
-        grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no position on the grid
+        prefix:Whole=0,      # Tokens in front that have no position on the grid
         causal:bool=False,   # Each token reads only itself and what came before
-        heads:int=None,      # Heads, a divisor of `dim`; `None`: one for every 64 channels
-        drop:float=0,        # Dropout on the attention weights
+        heads:Positive=None, # Heads, a divisor of `dim`; `None`: one for every 64 channels
+        drop:Fraction=0,     # Dropout on the attention weights
         relative:bool=False, # Learned biases by offset for each head; sequences only
     ):
         super().__init__(dim, grid, prefix, causal, heads, drop, parts=3, relative=relative)
@@ -230,13 +222,13 @@ class PositionAttention(_Cached):
     weights_by,weights_label = 'pair','weight'
 
     def __init__(self,
-        dim:int,             # Channels per token
-        grid:tuple[int,...], # Token grid, `(n,)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(n,)`
         *,
-        prefix:int=0,        # Not possible, raises `ValueError`: only sequences have offsets
+        prefix:Whole=0,      # Not possible, raises `ValueError`: only sequences have offsets
         causal:bool=False,   # Each token reads only itself and what came before
-        heads:int=None,      # Heads, a divisor of `dim`; `None`: one for every 64 channels
-        drop:float=0,        # Dropout on the weights
+        heads:Positive=None, # Heads, a divisor of `dim`; `None`: one for every 64 channels
+        drop:Fraction=0,     # Dropout on the weights
     ):
         # `qkv` makes values only; the name is kept for files of weights
         super().__init__(dim, grid, prefix, causal, heads, drop, parts=1, relative=True)
@@ -302,10 +294,10 @@ class PositionAttention(_Cached):
 class FeatureAttention(nn.Module):
     "Attention over the channels instead of the tokens (Melas-Kyriazi 2021, section 3.4)."
     def __init__(self,
-        dim:int,             # Channels per token
-        grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no position on the grid
+        prefix:Whole=0, # Tokens in front that have no position on the grid
     ):
         super().__init__()
         self.prefix = prefix

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import nn,Tensor
 from torch.utils.checkpoint import checkpoint
-from .errors.arguments import checked
+from .errors.arguments import Fraction,Positive,Whole,checked
 from .mixer import call_whole
 from .packing import pool_texts
 from .sequences import check_state,prefill,step_or_wait
@@ -21,7 +21,6 @@ from timm.layers import trunc_normal_
 from timm.models._features import feature_take_indices
 
 # %% ../nbs/skeleton/05_backbone.ipynb #ebf0c1f1
-@checked
 def init_linear(
     module:nn.Module, # Used with `module.apply(init_linear)`
 )->None:
@@ -37,7 +36,6 @@ def _init_tables(module):
     for table in tables:
         if table is not None: trunc_normal_(table, std=table.shape[-1]**-0.5)
 
-@checked
 def init_for_width(
     module:nn.Module, # Used with `init_layers(module, init_for_width)`
 )->None:
@@ -51,7 +49,6 @@ def init_for_width(
     trunc_normal_(module.weight, std=math.sqrt(2/(fan_in + fan_out)))
     if module.bias is not None: nn.init.zeros_(module.bias)
 
-@checked
 def init_layers(
     module:nn.Module, # Module whose layers are initialised, at any depth
     init=init_linear, # Called with each layer
@@ -67,9 +64,9 @@ class Stack(nn.Module):
     "`depth` residual blocks and a final layer norm."
     parts = 'blocks' # holds the parts, after each of which timm's tools can take features
     def __init__(self,
-        block,             # `partial(MixerBlock, ...)`, called as `block(drop_path=rate)`
-        depth:int,         # Number of blocks
-        drop_path:float=0, # `drop_path` of the last block; rises linearly from 0 in the first
+        block,                # `partial(MixerBlock, ...)`, called as `block(drop_path=rate)`
+        depth:Positive,       # Number of blocks
+        drop_path:Fraction=0, # `drop_path` of the last block; rises linearly from 0 in the first
     ):
         super().__init__()
         if not 0 <= drop_path < 1:
@@ -172,13 +169,13 @@ POOLS = { # how tokens become one vector, timm's names included
 class Readout(nn.Module):
     "Tokens to class scores: pool, optionally a pre-logits layer, dropout, linear."
     def __init__(self,
-        dim:int,                # Channels per token
-        num_classes:int=1000,   # Class scores; 0 returns the pooled vector
+        dim:Positive,           # Channels per token
+        num_classes:Whole=1000, # Class scores; 0 returns the pooled vector
         pool:str='mean',        # 'mean', 'max', 'cls', or '' for all tokens, as in POOLS
         *,
-        prefix:int=0,           # Tokens in front of the grid; 'cls' needs at least one
-        pre_logits:bool=False,  # Square linear layer and tanh before the head
-        drop:float=0,           # Dropout before the head
+        prefix:Whole=0,        # Tokens in front of the grid; 'cls' needs at least one
+        pre_logits:bool=False, # Square linear layer and tanh before the head
+        drop:Fraction=0,       # Dropout before the head
     ):
         super().__init__()
         if pool not in POOLS:

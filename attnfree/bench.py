@@ -54,7 +54,7 @@ def attnfree_bench(
         import matplotlib.pyplot as plt
         from attnfree.measure.cases import bench,memory_bench
         from attnfree.measure.models import bench_models,plot_models
-        from attnfree.measure.count import _threads
+        from attnfree.measure.count import use_threads
         from attnfree.run.imports import import_all
     also = ['compiled']*compile + ['checkpointing']*checkpointing
     with one_line_errors('attnfree_bench'):
@@ -65,7 +65,7 @@ def attnfree_bench(
         if not os.access(path.parent, os.W_OK):
             raise PermissionError(f"out={out!r} cannot be written to: name another folder")
         import_all(imports)
-        with _threads(threads):
+        with use_threads(threads):
             if case == 'models':
                 # str: argparse makes a list of --models=--
                 table = bench_models(str(models).split(','), repeats, batch,

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from .errors.arguments import checked
 from .mixer import exporting,require_first_order
 from .weighted_mean import choose_sums,exact_mean,in_scale,linear_scan,prepare_keys_values
 from .weighted_mean import row_top,run_sums,safe_denominator,value_scale
@@ -292,7 +291,6 @@ def _on_gpu(k, v, w, causal, mask, count=None, query=None):
     if alike: return on_gpu.grid_mean(k, v, w, mask, query)
     return gated(on_gpu.grid_mean(k, v, w, mask), query)
 
-@checked
 def full_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
     v:Tensor,                     # Values, `(b, n, d)`
@@ -452,7 +450,6 @@ def _band_on_gpu(k, v, band, left, right, connect, mask, count):
     return on_gpu and on_gpu.one_by_one_mean(k, v, band, left, right, connect=connect,
                                              key_padding_mask=mask, count=count)
 
-@checked
 def band_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
     v:Tensor,                     # Values, `(b, n, d)`

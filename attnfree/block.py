@@ -13,14 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from timm.layers import DropPath,Mlp,register_notrace_module
-from .errors.arguments import checked
+from .errors.arguments import Fraction,Grid,Positive,Whole,checked
 from .mixer import call_whole,count_tokens,resample_tokens
 from .packing import Texts,mix_texts
-from .sequences import check_state,check_step,hold,last_tokens,prefill,read_piece
+from .sequences import check_state,check_step,hold,last_tokens,prefill,ReadsPieces
 from .sequences import step_or_wait,without_waiting
 
 # %% ../nbs/skeleton/04_block.ipynb #5665ad13
-@checked
 def channel_ff(
     dim:int,                  # Channels per token
     grid:tuple[int,...]=None, # Token grid; unused, so that all parts of a block are built alike
@@ -50,8 +49,7 @@ class RecentTokens(NamedTuple):
     "What a short convolution keeps."
     tokens:Tensor # The last inputs, the newest last, `(b, width-1, d)`
 
-@checked
-class ShortConv(nn.Module):
+class ShortConv(ReadsPieces, nn.Module):
     "A causal convolution over tokens, each channel by itself; at first the identity."
     def __init__(self,
         dim:int,   # Channels per token
@@ -100,14 +98,6 @@ class ShortConv(nn.Module):
         new = hold(state, RecentTokens(window[:,1:]), key_padding_mask)
         return (window*self.weight).sum(dim=1).to(x_t.dtype),new
 
-    def prefill(self,
-        x:Tensor,                     # Tokens, `(b, n, d)`, at least one
-        state:RecentTokens=None,      # State after the preceding tokens; `None`: none
-        key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
-    )->tuple:                         # Tokens after the convolution, `(b, n, d)`; the new state
-        "Convolve a piece."
-        return read_piece(self, x, state, key_padding_mask)
-
     def _piece(self, x, state, lengths):
         n,width = x.shape[1],len(self.weight)
         tokens = torch.cat([state.tokens, x.to(state.tokens.dtype)], dim=1)
@@ -123,17 +113,17 @@ class ShortConv(nn.Module):
 class MixerBlock(nn.Module):
     "One residual block around a token mixer: `x + mixer(norm(x))`, then `x + ff(norm(x))`."
     def __init__(self,
-        dim:int,              # Channels per token
-        grid:tuple[int,...],  # Token grid, `(h, w)` or `(n,)`
-        mixer,                # Called as `mixer(dim, grid, prefix=prefix, causal=causal)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(h, w)` or `(n,)`
+        mixer,        # Called as `mixer(dim, grid, prefix=prefix, causal=causal)`
         *,
-        prefix:int=0,         # Tokens in front that have no position on the grid
+        prefix:Whole=0,       # Tokens in front that have no position on the grid
         causal:bool=False,    # Each token reads only itself and what came before
         ff=channel_ff,        # Called as `ff(dim, grid, prefix=prefix)`; `None`: no channel network
         ff_first:bool=False,  # Channel network before the mixer
         token_norm:str=None,  # Branch normalised over tokens: 'mixer' or 'ff'; `None`: neither
-        drop_path:float=0,    # Probability of skipping a branch for one image, in training
-        short_conv:int=0,     # Width of a convolution before a causal mixer; 0: no convolution
+        drop_path:Fraction=0, # Probability of skipping a branch for one image, in training
+        short_conv:Whole=0,   # Width of a convolution before a causal mixer; 0: no convolution
     ):
         super().__init__()
         n = count_tokens(grid, prefix, causal)

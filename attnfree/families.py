@@ -21,7 +21,7 @@ from timm.layers import to_2tuple
 from timm.models import (build_model_with_cfg,generate_default_cfgs,is_model,
                          register_model)
 import attnfree
-from .errors.arguments import checked,parameter_kind
+from .errors.arguments import checked,kind_of
 
 # %% ../nbs/models/00_families.ipynb #4c700512
 INPUTS = ('images', 'texts', 'sequences')
@@ -33,7 +33,6 @@ def _suggest(name, names):
     first = [*names][:60] + ['...']*(len(names) > 60)
     return f"There are: {', '.join(first)}"
 
-@checked
 def check_known(
     what:str,    # The argument or option that holds the name
     name:str,    # The name that was given
@@ -77,7 +76,6 @@ def network_names(
     "The names of all registered networks."
     return [name for name,family in NETWORKS.items() if inputs in (None, family.inputs)]
 
-@checked
 def family_of(
     name:str,          # Name of a network
     inputs:tuple=None, # Some of INPUTS, to look only among these; `None`: among all
@@ -91,7 +89,6 @@ def family_of(
                      "the file that registers it (in Python: attnfree.run.imports.import_file)")
 
 # %% ../nbs/models/00_families.ipynb #05bb3237
-@checked
 def mixer_options(
     name:str, # Of a network
 )->dict:      # Option: its type, `Callable` for functions
@@ -114,11 +111,10 @@ def _check_options(name, mixer):
         if option not in possible:
             has = f"; it has {', '.join(possible)}" if possible else ''
             raise ValueError(f"mixer={mixer}: the mixer of {name} has no option {option!r}{has}")
-        kind = parameter_kind(option, possible[option])
+        kind = kind_of(possible[option])
         if value is not None and not kind.allows(value):
             raise ValueError(f"mixer={mixer}: {option}={value!r} must {kind.must(value)}")
 
-@checked
 def build_with(
     name:str,        # Of a network
     size,            # Its size, with the options of its mixer
@@ -152,7 +148,6 @@ def is_published(
     "Whether a name is that of published weights."
     return bool(_published(name))
 
-@checked
 def published_folder(
     name:str, # Of a network, with or without its tag and timm's prefix
 )->Path:      # A run folder within the package
@@ -161,7 +156,6 @@ def published_folder(
     raise ValueError(f"{name!r} has no published weights. These have: "
                      f"{', '.join(published_names())}")
 
-@checked
 def check_published(
     folder:Path, # From published_folder
 )->dict:         # Its configuration
@@ -175,7 +169,6 @@ def check_published(
                          "Install attnfree again")
     return config
 
-@checked
 def image_config(
     data:dict, # What a run records about its images
 )->dict:       # `input_size`, `mean`, `std`, `crop_pct` ...
@@ -202,7 +195,6 @@ def _for_channels(weight, n):
     if n == 1: return weight.sum(dim=1, keepdim=True)
     return weight.repeat(1, math.ceil(n/old), 1, 1)[:,:n]*(old/n)
 
-@checked
 def fitted_weights(
     source:nn.Module, # A network
     model:nn.Module,  # Another of the same name, perhaps for images of another kind

@@ -12,12 +12,11 @@ from functools import partial
 
 import torch.nn.functional as F
 from torch import nn,Tensor
-from .errors.arguments import checked
+from .errors.arguments import Fraction,Grid,Positive,Whole,checked
 from .mixer import check_plain,count_tokens,resample_tokens
 from .packing import texts_of
 
 # %% ../nbs/mixers/01_ff.ipynb #305a86c8
-@checked
 def feed_forward_mix(
     x:Tensor,     # Tokens, `(b, n, d)`
     fc1:Callable, # From tokens to hidden units, `(..., n)` to `(..., m)`, such as `nn.Linear(n, m)`
@@ -35,13 +34,13 @@ class FeedForwardMixer(nn.Module):
     weights_by,weights_label = 'pair','W₂W₁, linearised'
 
     def __init__(self,
-        dim:int,             # Channels per token; unused, the weights are shared by all channels
-        grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
+        dim:Positive, # Channels per token; unused, the weights are shared by all channels
+        grid:Grid,    # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no position on the grid
-        causal:bool=False,   # Not possible, raises `ValueError`
-        hidden:int=None,     # Hidden units; `None`: four per token
-        drop:float=0,        # Dropout after each of the two layers
+        prefix:Whole=0,       # Tokens in front that have no position on the grid
+        causal:bool=False,    # Not possible, raises `ValueError`
+        hidden:Positive=None, # Hidden units; `None`: four per token
+        drop:Fraction=0,      # Dropout after each of the two layers
     ):
         super().__init__()
         n = count_tokens(grid, prefix)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from safetensors.torch import load_file
 from .aft.variants import AFTFull,AFTLocal,AFTSimple
 from .aft.conv import AFTConv
-from .errors.arguments import checked
+from .errors.arguments import Count,Fraction,checked
 from .attention import Attention,PositionAttention
 from .backbone import Stack,init_for_width,init_layers
 from .block import MixerBlock,channel_ff
@@ -195,7 +195,6 @@ def _small_sizes(name, causal):
             f'pixels_{name}_mini_32': _small(name, 3072, 4, 128, 512, vocab_size=256),
             f'pixels_{name}_micro_8': _small(name, 64, 4, 64, 256, vocab_size=17)}
 
-@checked
 def text_family(
     name:str,                # Part of the names of its networks
     mixer,                   # Called as `mixer(dim, grid, prefix=0, causal=causal, **options)`
@@ -281,14 +280,14 @@ def _pretrained(name, n, fixed, options):
 def create_model(
     name:str,               # A name from model_names()
     *,
-    pretrained:bool=False,  # Load published weights; `ValueError` where there are none
-    vocab_size:int=None,    # Entries of the tokenizer's vocabulary; `None` is the model's own
-    n:int=None,             # Tokens of the longest text; `None` is the model's own
-    mixer:dict=None,        # Options that replace its mixer's own, such as `dict(window=8)`
-    drop:float=0,           # Dropout of the embedding, within mixers and channel networks
-    drop_path_rate:float=0, # Stochastic depth of the last block
-    mask_padding:bool=None, # Let no token of a text read padding, id 0; `None`: as in its family
-)->LanguageModel:           # A MaskedLM or a CausalLM, freshly initialised or pretrained
+    pretrained:bool=False,     # Load published weights; `ValueError` where there are none
+    vocab_size:Count=None,     # Entries of the tokenizer's vocabulary; `None` is the model's own
+    n:Count=None,              # Tokens of the longest text; `None` is the model's own
+    mixer:dict=None,           # Options that replace its mixer's own, such as `dict(window=8)`
+    drop:Fraction=0,           # Dropout of the embedding, within mixers and channel networks
+    drop_path_rate:Fraction=0, # Stochastic depth of the last block
+    mask_padding:bool=None,    # Let no token of a text read padding, id 0; `None`: as in its family
+)->LanguageModel:              # A MaskedLM or a CausalLM, freshly initialised or pretrained
     "Build a language model by name; raises `ValueError` for an unknown name or mixer option."
     name = name.partition('.')[0] # a tag matters for weights only
     family,size = _size_of(name)

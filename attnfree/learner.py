@@ -105,7 +105,6 @@ def attnfree_learner(
     return learn
 
 # %% ../nbs/run/02_learner.ipynb #9dac5f61
-@checked
 def recipe_schedule(
     dls:DataLoaders,   # The data, for the number of batches
     settings:Settings, # Those of the training
@@ -147,7 +146,6 @@ def fit_recipe(
     return learn
 
 # %% ../nbs/run/02_learner.ipynb #bb3215c4
-@checked
 def learner_case(
     batch:int=16, # Batch size
 )->dict:          # Setting: functions by name, the bare loop with fused AdamW first
@@ -177,7 +175,6 @@ def learner_case(
     return {'ViT-tiny, 224 pixels, three training steps': functions}
 
 # %% ../nbs/run/02_learner.ipynb #08bb78d4
-@checked
 def new_run(
     out:str|Path=None, # Folder for the run; `None` is the next free number under `runs/`
 )->Path:               # The folder, which now exists and is empty
@@ -195,7 +192,6 @@ def new_run(
 
 FORMAT = 2 # Of run folders; 1 was that of attnfree 0.1
 
-@checked
 def config_checksum(
     config:dict, # Of a run
 )->str:          # Eight digits, without what is under 'checksum'
@@ -227,7 +223,6 @@ def _check_settings(settings, file):
     except ValueError as error:
         raise ValueError(f"{str(file)!r} is no configuration of a run: training: {error}") from None
 
-@checked
 def run_folder(
     run:str|Path, # A run folder; or the name of a published network, if no such folder exists
 )->Path:          # The folder
@@ -238,7 +233,6 @@ def run_folder(
     if not folder.exists() and name.removeprefix('attnfree_') in NETWORKS: published_folder(name)
     return folder
 
-@checked
 def results_folder(
     run:str|Path, # As for run_folder
 )->Path:          # The run's own; for a published network, one with its name in the current folder
@@ -277,7 +271,6 @@ def read_config(
     _check_settings(config.get('training') or {}, file)
     return config
 
-@checked
 def check_imports(
     config:dict, # Configuration of a run
 )->None:
@@ -295,7 +288,6 @@ def check_imports(
                      f"imported: add {options} to the command, or in Python: "
                      f"from attnfree.run.imports import import_file; {calls}")
 
-@checked
 def build_model(
     config:dict, # Configuration of a run: `task`, and `model`, its arguments
 )->nn.Module:    # The network, freshly initialised
@@ -330,7 +322,6 @@ def load(
     return model.eval(),config
 
 # %% ../nbs/run/02_learner.ipynb #770bc711
-@checked
 def on_trained_ground(
     image,       # A file, an array or a PIL image
     config:dict, # Configuration of a run on images

@@ -18,15 +18,15 @@ import torch.nn.functional as F
 from torch import nn,Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Proxy
-from .errors.arguments import checked
+from .errors.arguments import Amount,Grid,Positive,Seed,Whole,checked
 
 # %% ../nbs/skeleton/01_mixer.ipynb #f46b33f3
 @checked
 def count_tokens(
-    grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
-    prefix:int=0,        # Tokens in front that have no position on the grid
-    causal:bool=False,   # Whether the mixer will be causal
-)->int:                  # Number of tokens, prefix included
+    grid:Grid,         # Token grid, `(h, w)` or `(n,)`
+    prefix:Whole=0,    # Tokens in front that have no position on the grid
+    causal:bool=False, # Whether the mixer will be causal
+)->int:                # Number of tokens, prefix included
     "The number of tokens; raises `ValueError` for a grid that no mixer can be built for."
     if causal and len(grid) == 2:
         raise ValueError(f"causal=True needs a sequence, but grid={tuple(grid)} has two axes: use "
@@ -83,7 +83,6 @@ def call_whole(
     return x.tracer.call_module(module, node, (x, *args), kwargs)
 
 # %% ../nbs/skeleton/01_mixer.ipynb #adeba76c
-@checked
 def zeros_for(
     layer:nn.Module, # Any layer
     *shape,          # Shape of the result
@@ -97,7 +96,6 @@ def zeros_for(
                          "whole texts, by calling it, and has no steps")
     return weights.new_zeros(shape)
 
-@checked
 def is_plain(
     layer:nn.Module, # A layer of PyTorch, or what has taken its place
 )->bool:             # `False` for adapters, int8, pruned or parametrised weights
@@ -115,7 +113,6 @@ def check_plain(
                          "or layer: do that first, then change the layer")
 
 # %% ../nbs/skeleton/01_mixer.ipynb #5bbd6fce
-@checked
 def count_heads(
     dim:int,         # Channels per token
     heads:int=None,  # Heads, a divisor of `dim`; `None`: one for every `channels` channels
@@ -128,7 +125,6 @@ def count_heads(
     return heads
 
 # %% ../nbs/skeleton/01_mixer.ipynb #312b3dff
-@checked
 def resample_tokens(
     weight:Tensor,           # Any shape, with `prefix + h*w` entries along `axis`
     axis:int,                # The token axis
@@ -155,7 +151,6 @@ def resample_tokens(
     return torch.cat([front, table]).movedim(0, axis)
 
 # %% ../nbs/skeleton/01_mixer.ipynb #fb0e69d2
-@checked
 def toeplitz_matrix(
     weights:Tensor, # One weight for each offset from -(N-1) to N-1, `(..., 2N-1)`
     n:int,          # Tokens, at most N
@@ -175,8 +170,8 @@ def toeplitz_matrix(
 @checked
 def randomise(
     module:nn.Module, # Module whose parameters are overwritten
-    std:float=0.2,    # Standard deviation of the new values
-    seed:int=0,       # Seed; equal seeds give equal values
+    std:Amount=0.2,   # Standard deviation of the new values
+    seed:Seed=0,      # Seed; equal seeds give equal values
 )->nn.Module:         # The same module
     "Fill every parameter with Gaussian noise, in place; the global random state stays as it is."
     generator = torch.Generator().manual_seed(seed)
@@ -185,7 +180,6 @@ def randomise(
     return module
 
 # %% ../nbs/skeleton/01_mixer.ipynb #aa0862a0
-@checked
 def influence(
     mixer,           # Any module or function from `(b, n, d)` to `(b, n, d)`
     x:Tensor,        # Tokens at which to differentiate, `(b, n, d)`
@@ -206,7 +200,6 @@ def influence(
 
 # %% ../nbs/skeleton/01_mixer.ipynb #600ce805
 @contextmanager
-@checked
 def collect_penalty(
     model:nn.Module, # Any network
     name:str,        # Name of the penalty, the `penalty_name` of at least one of its parts
@@ -424,13 +417,13 @@ def _check_init(mixer):
 # %% ../nbs/skeleton/01_mixer.ipynb #f7c3115a
 @checked
 def check_mixer(
-    mixer,               # Class or `partial`, called like a mixer class; or a built mixer
-    dim:int,             # Channels per token
-    grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
+    mixer,        # Class or `partial`, called like a mixer class; or a built mixer
+    dim:Positive, # Channels per token
+    grid:Grid,    # Token grid, `(h, w)` or `(n,)`
     *,
-    prefix:int=0,        # Tokens in front that have no position on the grid
-    causal:bool=False,   # Whether the mixer is, or will be, causal
-)->list[str]:            # The parts of the contract that were checked
+    prefix:Whole=0,    # Tokens in front that have no position on the grid
+    causal:bool=False, # Whether the mixer is, or will be, causal
+)->list[str]:          # The parts of the contract that were checked
     "Check `mixer` against the contract; raises `AssertionError` naming what it breaks."
     n = count_tokens(grid, prefix, causal)
     if not isinstance(mixer, nn.Module): mixer = mixer(dim, grid, prefix=prefix, causal=causal)
@@ -466,7 +459,6 @@ class MeanState(NamedTuple):
     count:Tensor # Number of tokens, `(b, 1)`
     total:Tensor # Their sum, `(b, d)`
 
-@checked
 class MeanMixer(nn.Module):
     "The mean of all tokens, or with `causal=True` of those up to each, through a linear layer."
     weights_by,weights_label = 'pair','weight'

@@ -11,10 +11,8 @@ import math,re
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from .errors.arguments import checked
 
 # %% ../nbs/skeleton/06_names.ipynb #da9ed5b4
-@checked
 def join_positions(
     state:dict[str,Tensor], # Weights with the FF-only author's names
 )->dict[str,Tensor]:        # The same with one position table, `(1, 1 + h*w, d)`, `pos_encoding`
@@ -69,7 +67,6 @@ SOURCES = {
 }
 
 # %% ../nbs/skeleton/06_names.ipynb #7e9e06f2
-@checked
 def rename_part(
     name:str,           # Name of a weight or a part
     names:dict,         # Our names and theirs, from an entry of SOURCES
@@ -82,7 +79,6 @@ def rename_part(
         match = re.fullmatch(part + r'(?P<rest>(\..*)?)', name)
         if match: return match.expand(new.replace('#', r'\g<block>') + r'\g<rest>')
 
-@checked
 def source_of(
     state:dict, # Weights by name
 )->str|None:    # A key of SOURCES; `None`: unknown
@@ -93,7 +89,6 @@ def source_of(
     source = max(SOURCES, key=covered)
     return source if covered(source) > len(state)/2 else None
 
-@checked
 def describe_source(
     state:dict, # Weights by name
 )->str:         # Without a full stop
@@ -102,7 +97,6 @@ def describe_source(
     if source is None: return f"They are of no known source ({', '.join(SOURCES)})"
     return f"They seem to be weights of source={source!r}"
 
-@checked
 def convert_state(
     state:dict[str,Tensor], # Weights by name
     source:str,             # Where the names come from: a key of SOURCES
@@ -135,7 +129,6 @@ def _to_our_names(model, state, prefix, *others):
     state.clear()
     state.update(renamed)
 
-@checked
 def accept_sources(
     model:nn.Module, # A model of this package, changed in place
 )->nn.Module:        # The same model

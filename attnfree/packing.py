@@ -10,11 +10,9 @@ import inspect
 
 import torch
 from torch import nn,Tensor
-from .errors.arguments import checked
 from .mixer import call_whole,check_tokens,count_tokens,readable
 
 # %% ../nbs/skeleton/03_packing.ipynb #90a89599
-@checked
 def check_borders(
     cu_seqlens:Tensor, # 0, then where each text ends, `(k+1,)`
     x:Tensor,          # The row, `(1, n, ...)`
@@ -110,7 +108,6 @@ def texts_of(
     return texts
 
 # %% ../nbs/skeleton/03_packing.ipynb #38738f4b
-@checked
 def mix_texts(
     mixer:nn.Module,              # Any mixer
     x:Tensor,                     # Tokens, `(b, n, d)`, packed `(1, n, d)`
@@ -131,7 +128,6 @@ def mix_texts(
                      "needs an argument key_padding_mask, or cu_seqlens; train it with pack=false")
 
 # %% ../nbs/skeleton/03_packing.ipynb #4563b40b
-@checked
 def pool_texts(
     x:Tensor,          # Tokens, `(1, n, d)`
     cu_seqlens:Tensor, # 0, then where each text ends, `(k+1,)`

@@ -11,10 +11,9 @@ from copy import deepcopy
 import torch
 from torch import nn,Tensor
 from timm.layers import register_notrace_module,resample_abs_pos_embed,to_2tuple,trunc_normal_
-from .errors.arguments import checked
+from .errors.arguments import Positive,checked
 
 # %% ../nbs/skeleton/00_patch.ipynb #ab39c3bf
-@checked
 def patch_grid(
     img_size:int|tuple[int,int],   # Height and width of the image in pixels; one number: a square
     patch_size:int|tuple[int,int], # Height and width of a patch in pixels; one number: a square
@@ -36,10 +35,10 @@ class PatchEmbed(nn.Module):
     "Project each patch of an image to a token; optionally with a class token and positions."
     token_vectors = 'class_token','positions' # parameters that are vectors of tokens, or `None`
     def __init__(self,
-        dim:int,                          # Channels per token
+        dim:Positive,                     # Channels per token
         img_size:int|tuple[int,int]=224,  # Height and width of the images in pixels
         patch_size:int|tuple[int,int]=16, # Height and width of a patch in pixels
-        in_chans:int=3,                   # Channels of the images
+        in_chans:Positive=3,              # Channels of the images
         *,
         class_token:bool=False,           # Put a learned token in front of the patches
         positions:bool=False,             # Add a learned vector to each token, class token included

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['named_parts', 'map_state', 'select_rows', 'state_to', 'state_bytes', 'save_state', 'load_state', 'check_state',
            'check_step', 'check_waits', 'without_waiting', 'to_front', 'from_front', 'hold', 'check_room',
-           'append_tokens', 'count_seen', 'piece_positions', 'last_tokens', 'read_piece', 'step_as_piece',
+           'append_tokens', 'count_seen', 'piece_positions', 'last_tokens', 'ReadsPieces', 'step_as_piece',
            'step_or_wait', 'prefill']
 
 # %% ../nbs/skeleton/02_sequences.ipynb #2824c25e
@@ -75,7 +75,6 @@ def _state_as(state, like, device):
     parts = [moved(*pair) for pair in zip(state, like, strict=True)]
     return type(state)(*parts) if hasattr(state, '_fields') else tuple(parts)
 
-@checked
 def state_to(
     state:tuple, # A state
     *args,       # As for `Tensor.to`: a device; a dtype, for floating-point parts; or a state
@@ -330,24 +329,24 @@ def last_tokens(
     return tokens.gather(1, places[...,None].expand(-1, -1, tokens.shape[-1]))
 
 # %% ../nbs/skeleton/02_sequences.ipynb #963fa7f2
-@checked
-def read_piece(
-    mixer,                        # Has `start`, and `_piece(x, state, lengths)`
-    x:Tensor,                     # Tokens of each text, `(b, n, d)`, at least one
-    state:tuple=None,             # State after the preceding tokens; `None`: none
-    key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
-)->tuple:                         # Mixed tokens, `(b, n, d)`, arbitrary where rows wait; new state
-    "The parallel form of `step`; raises `ValueError` for a state that does not fit."
-    if x.ndim != 3 or not x.shape[1]:
-        raise ValueError(f"x has shape {tuple(x.shape)}: a piece is (b, n, d), with at least "
-                         "one token")
-    empty = mixer.start(len(x))
-    if state is None: state = empty
-    else: check_state(state, empty)
-    if key_padding_mask is None: return mixer._piece(x, state, None)
-    front,lengths,order = to_front(x, key_padding_mask)
-    y,state = mixer._piece(front, state, lengths)
-    return from_front(y, order),state
+class ReadsPieces:
+    "A causal module that reads a piece at once, by its `start` and `_piece(x, state, lengths)`."
+    def prefill(self,
+        x:Tensor,                     # Tokens of each text, `(b, n, d)`, at least one
+        state:tuple=None,             # State after the preceding tokens; `None`: none
+        key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
+    )->tuple:                         # Mixed tokens, `(b, n, d)`, arbitrary where rows wait; state
+        "The same as `step` for each token; raises `ValueError` for a state that does not fit."
+        if x.ndim != 3 or not x.shape[1]:
+            raise ValueError(f"x has shape {tuple(x.shape)}: a piece is (b, n, d), with at least "
+                             "one token")
+        empty = self.start(len(x))
+        if state is None: state = empty
+        else: check_state(state, empty)
+        if key_padding_mask is None: return self._piece(x, state, None)
+        front,lengths,order = to_front(x, key_padding_mask)
+        y,state = self._piece(front, state, lengths)
+        return from_front(y, order),state
 
 def step_as_piece(
     mixer:nn.Module, # Has `_piece(x, state, lengths)`
@@ -380,7 +379,6 @@ def step_or_wait(
                          "its step needs an argument key_padding_mask")
     return y,hold(state, new, waits)
 
-@checked
 def prefill(
     mixer:nn.Module,              # Any causal mixer with `start` and `step`
     x:Tensor,                     # Tokens of each text, `(b, n, d)`, at least one
@@ -389,14 +387,13 @@ def prefill(
 )->tuple:                         # Mixed tokens, `(b, n, d)`, and the new state
     "Read a piece with the mixer's own `prefill`, or step by step."
     if hasattr(mixer, 'prefill'): return mixer.prefill(x, state, key_padding_mask)
-    class Steps:
+    class Steps(ReadsPieces):
         start = staticmethod(mixer.start)
-        @staticmethod
-        def _piece(x, state, lengths):
+        def _piece(self, x, state, lengths):
             outputs = []
             for t in range(x.shape[1]):
                 waits = None if lengths is None else t >= lengths
                 y,state = step_or_wait(mixer, x[:,t], state, waits)
                 outputs.append(y)
             return torch.stack(outputs, dim=1),state
-    return read_piece(Steps, x, state, key_padding_mask)
+    return Steps().prefill(x, state, key_padding_mask)

@@ -14,15 +14,14 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from .errors.arguments import checked
+from .errors.arguments import Count,Fraction,Grid,Positive,Whole,checked
 from .mixer import count_tokens,resample_tokens,toeplitz_matrix,zeros_for
 from .biased_mean import FEW
 from .packing import texts_of
 from .weighted_mean import kernels_for
-from .sequences import append_tokens,count_seen,piece_positions,read_piece,step_as_piece
+from .sequences import append_tokens,count_seen,piece_positions,ReadsPieces,step_as_piece
 
 # %% ../nbs/mixers/05_sgu.ipynb #8bafd96a
-@checked
 def project_tokens(
     x:Tensor,      # Tokens, `(b, n, d)`
     weight:Tensor, # A matrix for each head, `(heads, n, n)`; row t is what token t reads
@@ -36,7 +35,6 @@ def project_tokens(
 # %% ../nbs/mixers/05_sgu.ipynb #8f129c67
 FFT_FROM = 512 # tokens from which the Fourier transform is faster than the product (see Speed)
 
-@checked
 def project_by_distance(
     x:Tensor,      # Tokens, `(b, n, d)`
     weight:Tensor, # One weight for each head and offset from -(N-1) to N-1, `(heads, 2N-1)`, N >= n
@@ -89,19 +87,19 @@ class GateState(NamedTuple):
     normed:Tensor   # Their normalised channels, which later tokens read, `(b, tokens, c)`
 
 @checked
-class SpatialGatingUnit(nn.Module):
+class SpatialGatingUnit(ReadsPieces, nn.Module):
     "A gate on each token that reads the other tokens (Liu et al. 2021, section 2.1, Table 3)."
     weights_by,weights_label = 'pair','weight'
 
     def __init__(self,
-        dim:int,             # Input channels; 'split' returns half as many
-        grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
+        dim:Positive, # Input channels; 'split' returns half as many
+        grid:Grid,    # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no position on the grid
+        prefix:Whole=0,      # Tokens in front that have no position on the grid
         causal:bool=False,   # Each token reads only itself and what came before
         form:str='split',    # Use of f(Z): 'linear', 'additive', 'multiplicative', 'split'
         toeplitz:bool=False, # One weight per offset, not per pair; for sequences without prefix
-        heads:int=1,         # Groups of channels with a matrix each
+        heads:Positive=1,    # Groups of channels with a matrix each
     ):
         super().__init__()
         n = count_tokens(grid, prefix, causal)
@@ -170,14 +168,6 @@ class SpatialGatingUnit(nn.Module):
         "One token of the causal form, in time that grows with the tokens so far."
         return step_as_piece(self, x_t, state, key_padding_mask, GateState)
 
-    def prefill(self,
-        x:Tensor,                     # Hidden channels, `(b, n, dim)`, at least one token
-        state:GateState=None,         # State after the preceding tokens; `None`: none
-        key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
-    )->tuple:                         # Gated tokens, and the new state
-        "A piece of the causal form; the same as `step` for each of its tokens."
-        return read_piece(self, x, state, key_padding_mask)
-
     def _piece(self, x, state, lengths, extra=None):
         n,longest = x.shape[1],self.bias.shape[1]
         seen = count_seen(state.seen, n, lengths, longest)
@@ -228,16 +218,16 @@ class TinyAttentionState(NamedTuple):
     values:Tensor   # `(b, tokens, size)`
 
 @checked
-class TinyAttention(nn.Module):
+class TinyAttention(ReadsPieces, nn.Module):
     "A single attention head, added to a gate (Liu et al. 2021, Fig. 6)."
     def __init__(self,
-        dim:int,             # Channels per token
-        grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no position on the grid
-        causal:bool=False,   # Each token reads only itself and what came before
-        size:int=64,         # Channels of queries, keys and values
-        dim_out:int=None,    # Channels of the result; `None` is `dim`
+        prefix:Whole=0,        # Tokens in front that have no position on the grid
+        causal:bool=False,     # Each token reads only itself and what came before
+        size:Count=64,         # Channels of queries, keys and values
+        dim_out:Positive=None, # Channels of the result; `None` is `dim`
     ):
         super().__init__()
         count_tokens(grid, prefix, causal)
@@ -295,14 +285,6 @@ class TinyAttention(nn.Module):
         "One token of the causal form, in time that grows with the tokens so far."
         return step_as_piece(self, x_t, state, key_padding_mask, TinyAttentionState)
 
-    def prefill(self,
-        x:Tensor,                      # Tokens, `(b, n, d)`, at least one
-        state:TinyAttentionState=None, # State after the preceding tokens; `None`: none
-        key_padding_mask:Tensor=None,  # `True` where a row waits, `(b, n)`
-    )->tuple:                          # Mixed tokens, `(b, n, dim_out)`, and the new state
-        "A piece of the causal form; the same as `step` for each of its tokens."
-        return read_piece(self, x, state, key_padding_mask)
-
     def _piece(self, x, state, lengths):
         n,longest = x.shape[1],count_tokens(self.grid, self.prefix)
         seen = count_seen(state.seen, n, lengths, longest)
@@ -332,22 +314,22 @@ class GatedMLPState(NamedTuple):
     attention:TinyAttentionState|tuple=() # State of the tiny attention, if there is one
 
 @checked
-class GatedMLP(nn.Module):
+class GatedMLP(ReadsPieces, nn.Module):
     "gMLP's block without norm and residual; with `attention` aMLP's (Liu et al. 2021, Fig. 6)."
     weights_by,weights_label = 'pair','weight'
 
     def __init__(self,
-        dim:int,             # Channels per token
-        grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no position on the grid
-        causal:bool=False,   # Each token reads only itself and what came before
-        hidden:int=None,     # Channels after widening, the paper's d_ffn; `None` is six times `dim`
-        form:str='split',    # Use of the gate: 'linear', 'additive', 'multiplicative', 'split'
-        toeplitz:bool=False, # Gate with one weight for each offset; for sequences without prefix
-        heads:int=1,         # Groups of channels with a matrix over tokens each
-        attention:int=None,  # Channels of a tiny attention, 64 or 128 in the paper; `None`: none
-        drop:float=0,        # Dropout of the result
+        prefix:Whole=0,          # Tokens in front that have no position on the grid
+        causal:bool=False,       # Each token reads only itself and what came before
+        hidden:Positive=None,    # Channels after widening, d_ffn; `None`: six times `dim`
+        form:str='split',        # The gate: 'linear', 'additive', 'multiplicative', 'split'
+        toeplitz:bool=False,     # One weight for each offset; for sequences without prefix
+        heads:Positive=1,        # Groups of channels with a matrix over tokens each
+        attention:Positive=None, # Channels of a tiny attention, such as 64; `None`: none
+        drop:Fraction=0,         # Dropout of the result
     ):
         super().__init__()
         hidden = 6*dim if hidden is None else hidden
@@ -387,14 +369,6 @@ class GatedMLP(nn.Module):
     )->tuple:                         # Mixed token, `(b, d)`, and the new state
         "One token of the causal form."
         return step_as_piece(self, x_t, state, key_padding_mask, GatedMLPState)
-
-    def prefill(self,
-        x:Tensor,                     # Tokens, `(b, n, d)`, at least one
-        state:GatedMLPState=None,     # State after the preceding tokens; `None`: none
-        key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
-    )->tuple:                         # Mixed tokens, `(b, n, d)`, and the new state
-        "A piece of the causal form; the same as `step` for each of its tokens."
-        return read_piece(self, x, state, key_padding_mask)
 
     def _piece(self, x, state, lengths):
         extra,attention = None,()

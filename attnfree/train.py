@@ -13,10 +13,9 @@ from typing import Annotated
 
 import fastcore.script
 from fastcore.script import call_parse
-from .errors.arguments import ArgumentError,checked,user_path
+from .errors.arguments import ArgumentError,user_path
 
 # %% ../nbs/commands/00_train.ipynb #41ea12d2
-@checked
 def option(
     about:str, # Its help
     kind:type, # Type that its text is converted to
@@ -31,7 +30,6 @@ IMPORTS = option('A Python file or module that registers networks, tasks or data
 
 # %% ../nbs/commands/00_train.ipynb #43316f22
 @contextmanager
-@checked
 def one_line_errors(
     command:str, # Its name, before the message
 ):

@@ -11,7 +11,7 @@ from functools import partial
 import timm,torch
 from .aft.variants import AFTFull,AFTLocal,AFTSimple
 from .aft.conv import AFTConv
-from .errors.arguments import checked
+from .errors.arguments import Fraction,Positive,Whole,checked
 from .attention import Attention,FeatureAttention
 from .backbone import Backbone,Readout,Stack,init_for_width,init_layers
 from .block import MixerBlock
@@ -232,11 +232,11 @@ def create_model(
     *,
     pretrained:bool=False,            # Load published weights; `ValueError` where there are none
     img_size:int|tuple[int,int]=None, # Height and width in pixels; `None` is the model's own
-    in_chans:int=None,                # Channels of the images; `None`: the published ones, or 3
-    num_classes:int=None,             # Classes, 0: features; `None`: the published ones, or 1,000
+    in_chans:Positive=None,           # Channels of the images; `None`: the published ones, or 3
+    num_classes:Whole=None,           # Classes, 0: features; `None`: the published ones, or 1,000
     global_pool:str=None,             # One of POOLS; `None`: the class token where there is one
-    drop_rate:float=0,                # Dropout before the head
-    drop_path_rate:float=0,           # Stochastic depth of the last block
+    drop_rate:Fraction=0,             # Dropout before the head
+    drop_path_rate:Fraction=0,        # Stochastic depth of the last block
     mixer:dict=None,                  # Replaces options of its mixer, such as `dict(window=5)`
 )->Backbone:                          # The network, freshly initialised or pretrained
     "Build a network for images by name; `ValueError` for an unknown name or mixer option."
@@ -255,7 +255,6 @@ def create_model(
     family_of(name.partition('.')[0], ['images'])
     return timm.create_model(f'attnfree_{name}', **arguments)
 
-@checked
 def accepted_arguments(
     name:str,       # As for create_model
     arguments:dict, # Arguments for it

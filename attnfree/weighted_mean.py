@@ -18,11 +18,9 @@ from importlib import import_module
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from .errors.arguments import checked
 from .mixer import exporting,readable,require_first_order,transformed
 
 # %% ../nbs/mixers/03_weighted_mean.ipynb #ed144240
-@checked
 def dense_mean(
     k:Tensor,            # Keys, `(b, n, d)`
     v:Tensor,            # Values, `(b, n, d)`
@@ -59,7 +57,6 @@ def sums_for_span(
 
 _EXPORTED = ['fast'] # the way to sum of graphs that are exported now
 
-@checked
 @contextmanager
 def sums_in_exports(
     sums:str, # 'fast', 'double' or 'exact'
@@ -453,7 +450,6 @@ class _MeanOfAll(torch.autograd.Function):
         dv = weights*grad
         return dv*(v - (weights*v).sum(dim=1, keepdim=True)),dv,None
 
-@checked
 def plain_mean(
     k:Tensor,                     # Keys, `(b, n, d)`
     v:Tensor,                     # Values, `(b, n, d)`
@@ -532,7 +528,6 @@ class _ExactMean(torch.autograd.Function):
             dw.append(back.sum(dim=(0, -1)))
         return dk,dv,torch.cat(dw, dim=1),None
 
-@checked
 def exact_mean(
     k:Tensor,          # Keys, `(b, n, d)`, or `(b, n, groups)`, the same for all channels of each
     v:Tensor,          # Values, `(b, n, d)`

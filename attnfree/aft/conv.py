@@ -11,7 +11,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from ..errors.arguments import checked
+from ..errors.arguments import Grid,Positive,Whole,checked
 from ..mixer import count_heads
 from ..weighted_mean import choose_sums,exact_mean,in_scale,prepare_keys_values,row_top
 from ..weighted_mean import fits_kernels,gated,in_compiled_graph
@@ -91,7 +91,6 @@ def _over_grid(k, v, w, top, *, keep, before, after, outside, matmul):
     weight = safe_denominator(weight, keep)[...,None]
     return (total.unflatten(-1, (heads, -1))/weight).flatten(-2)
 
-@checked
 def conv_mean(
     k:Tensor,                     # Keys, `(b, h*w, heads)`
     v:Tensor,                     # Values, `(b, h*w, d)`
@@ -143,7 +142,6 @@ def conv_mean(
     return gated(mean, query)
 
 # %% ../../nbs/mixers/aft/01_conv.ipynb #1a0b142f
-@checked
 def kernel_entropy_loss(
     w:Tensor,  # Position biases by offset, `(heads, s, s)` or `(heads, s)`
 )->Tensor:     # One number, in nats
@@ -157,16 +155,16 @@ class AFTConv(_Windowed, _AFT):
     weights_by,weights_label,penalty_name = 'offset','exp(w) − 1','entropy'
 
     def __init__(self,
-        dim:int,                     # Channels per token
-        grid:tuple[int,...],         # Token grid, `(h, w)` or `(n,)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,                # Not possible, raises `ValueError`: no offset to a class token
-        causal:bool=False,           # Each token reads only itself and what came before; in 1d
-        heads:int=32,                # Kernels, and channels of keys; a divisor of `dim`
-        window:int=11,               # Width s of the kernel: offsets -(s//2) to s-1-s//2
-        reparameterised:bool=True,   # Normalised kernels with learned gain and shift (Eq. 8)
-        connect:bool=True,           # Read the tokens outside the window too, with bias 0
-        gate=torch.sigmoid,          # Nonlinearity of the query; `None`: no query (Table 12)
+        prefix:Whole=0,            # Not possible, raises `ValueError`: no offset to a class token
+        causal:bool=False,         # Each token reads only itself and what came before; in 1d
+        heads:Positive=32,         # Kernels, and channels of keys; a divisor of `dim`
+        window:Positive=11,        # Width s of the kernel: offsets -(s//2) to s-1-s//2
+        reparameterised:bool=True, # Normalised kernels with learned gain and shift (Eq. 8)
+        connect:bool=True,         # Read the tokens outside the window too, with bias 0
+        gate=torch.sigmoid,        # Nonlinearity of the query; `None`: no query (Table 12)
     ):
         heads = count_heads(dim, heads)
         super().__init__(dim, grid, prefix, causal, gate, heads)

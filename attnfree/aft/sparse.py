@@ -9,7 +9,6 @@ __all__ = ['index_mean', 'AFTConvGumbel']
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from ..errors.arguments import checked
 from ..mixer import readable
 from ..weighted_mean import choose_sums,exact_mean,in_scale,prepare_keys_values
 from ..weighted_mean import fits_kernels,gated,in_compiled_graph,mean_in_graphs
@@ -63,7 +62,6 @@ def _mean_by_index(k, v, logits, top, *, keep, index, inside, grid, lowers):
     ev = e.repeat_interleave(v.shape[-1]//heads, dim=-1)*v
     return (weighted_sum(ev)/safe_denominator(weighted_sum(e), keep)).flatten(-2)
 
-@checked
 def index_mean(
     k:Tensor,                     # Keys, `(b, h*w, heads)`
     v:Tensor,                     # Values, `(b, h*w, d)`

@@ -14,18 +14,18 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from ..errors.arguments import checked
+from ..errors.arguments import Grid,Positive,Whole,checked
 from ..mixer import count_tokens,readable,resample_tokens,zeros_for
 from ..packing import texts_of
 from ..sequences import append_tokens,check_step,count_seen,hold,last_tokens
 from ..sequences import without_waiting
-from ..sequences import piece_positions,read_piece,step_as_piece
+from ..sequences import piece_positions,ReadsPieces,step_as_piece
 from ..weighted_mean import choose_sums,exact_mean,full_precision,gated,in_compiled_graph
 from ..weighted_mean import plain_mean,row_top,run_sums
 from ..biased_mean import band_mean,full_mean
 
 # %% ../../nbs/mixers/aft/00_variants.ipynb #ba7e16e4
-class _AFT(nn.Module):
+class _AFT(ReadsPieces, nn.Module):
     "The projections, the gate and the checks that the four variants share; `mean` is their own."
     def __init__(self, dim, grid, prefix, causal, gate, key_channels=None):
         super().__init__()
@@ -58,14 +58,6 @@ class _AFT(nn.Module):
     )->Tensor:    # Keys, `(b, n, d)`; of AFT-conv `(b, n, heads)`
         "How much each token matters, before exp: what the paper's Figures 9 to 12 show."
         return self.qkv(x).split(self.channels, dim=-1)[1]
-
-    def prefill(self,
-        x:Tensor,                     # Tokens, `(b, n, d)`, at least one
-        state:tuple=None,             # State after the preceding tokens; `None`: none
-        key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
-    )->tuple:                         # Mixed tokens, `(b, n, d)`, and the new state
-        "A piece of the causal form; the same as `step` for each of its tokens."
-        return read_piece(self, x, state, key_padding_mask)
 
     def _piece(self, x, state, lengths):
         "Project, mean, gate; rows have `lengths` `(b,)` tokens, in front; `None`: all."
@@ -150,12 +142,12 @@ def _kept(k, lengths):
 class AFTSimple(_AFT):
     "AFT without position biases: all tokens read one weighted mean (Zhai et al. 2021, Eq. 5)."
     def __init__(self,
-        dim:int,             # Channels per token
-        grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no position on the grid
-        causal:bool=False,   # Each token reads only itself and what came before
-        gate=torch.sigmoid,  # Nonlinearity of the query; `None`: no query (Table 12)
+        prefix:Whole=0,     # Tokens in front that have no position on the grid
+        causal:bool=False,  # Each token reads only itself and what came before
+        gate=torch.sigmoid, # Nonlinearity of the query; `None`: no query (Table 12)
     ):
         super().__init__(dim, grid, prefix, causal, gate)
 
@@ -219,13 +211,13 @@ class AFTFull(_AFT):
     weights_by,weights_label = 'pair','exp(w) − 1'
 
     def __init__(self,
-        dim:int,             # Channels per token
-        grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no position on the grid
-        causal:bool=False,   # Each token reads only itself and what came before
-        rank:int|None=128,   # Width of the factors of the position biases; `None`: a full matrix
-        gate=torch.sigmoid,  # Nonlinearity of the query; `None`: no query (Table 12)
+        prefix:Whole=0,         # Tokens in front that have no position on the grid
+        causal:bool=False,      # Each token reads only itself and what came before
+        rank:Positive|None=128, # Width of the factors of the position biases; `None`: a full matrix
+        gate=torch.sigmoid,     # Nonlinearity of the query; `None`: no query (Table 12)
     ):
         super().__init__(dim, grid, prefix, causal, gate)
         if rank is not None and rank < 1:
@@ -460,15 +452,15 @@ class _Windowed:
 class AFTLocal(_Windowed, AFTFull):
     "AFT with learned biases between nearby tokens, 0 between all others (Zhai et al. 2021, Eq. 4)."
     def __init__(self,
-        dim:int,             # Channels per token
-        grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no position on the grid, and no biases
-        causal:bool=False,   # Each token reads only itself and what came before
-        window:int=32,       # Tokens less than this apart along each axis have learned biases
-        rank:int|None=128,   # Width of the biases' factors; `None`: one number per entry
-        connect:bool=True,   # Read tokens outside the window too, with bias 0; on a grid always
-        gate=torch.sigmoid,  # Nonlinearity of the query; `None`: no query (Table 12)
+        prefix:Whole=0,         # Tokens in front that have no position on the grid, and no biases
+        causal:bool=False,      # Each token reads only itself and what came before
+        window:Positive=32,     # Tokens less than this apart along each axis have learned biases
+        rank:Positive|None=128, # Width of the biases' factors; `None`: one number per entry
+        connect:bool=True,      # Read tokens outside the window too, with bias 0; on a grid always
+        gate=torch.sigmoid,     # Nonlinearity of the query; `None`: no query (Table 12)
     ):
         _AFT.__init__(self, dim, grid, prefix, causal, gate)
         if rank is not None and rank < 1:

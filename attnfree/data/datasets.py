@@ -111,7 +111,6 @@ for _data_set in (
     register_data_set(_data_set)
 
 # %% ../../nbs/data/04_datasets.ipynb #aca24423
-@checked
 def data_set_for(
     name:str,           # A name in DATASETS
     task:str|Task=None, # A task, or its name; `None`: the first that the data set serves

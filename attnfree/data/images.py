@@ -31,7 +31,7 @@ from fastai.vision.augment import (AffineCoordTfm,FlipItem,PadMode,RandomResized
 from fastai.vision.core import PILImage,PILImageBW,cifar_stats,imagenet_stats
 from fasttransform import Pipeline,Transform
 from torchvision.transforms.functional import normalize,to_tensor
-from ..errors.arguments import checked,user_path
+from ..errors.arguments import Count,Seed,Workers,checked,user_path
 from ..training.loader import RepeatableDL
 from ..errors.pictures import read_picture
 from ..training.processes import rank_and_world
@@ -51,7 +51,6 @@ def _fetch(url, archive, checksum):
     kind = 'md5' if len(checksum) == 32 else 'sha256'
     if _checksum(archive, kind) != checksum: raise OSError("its checksum is wrong")
 
-@checked
 def download(
     url:str,         # A `.tar.gz` or `.zip` archive with the name of `target` at its top level
     target:str|Path, # The folder or file to make
@@ -76,7 +75,6 @@ def download(
     return target
 
 # %% ../../nbs/data/00_images.ipynb #8460c35b
-@checked
 def data_path(
     path:str|Path|None=None, # Folder with the data sets; `None`: the variable `ATTNFREE_DATA`
 )->Path|None:                # The folder; `None` where none was named: a download is allowed
@@ -113,7 +111,6 @@ def _find(path, names, holds, url, md5):
                             "ATTNFREE_DATA")
 
 # %% ../../nbs/data/00_images.ipynb #dd278310
-@checked
 def open_image(
     source:Path|str|bytes|np.ndarray|Image.Image, # A file, bytes, `(h, w)`, `(h, w, c)`, PIL's
     mode:str='RGB',                               # PIL's name of the colour mode, `RGB` or `L`
@@ -121,7 +118,6 @@ def open_image(
     "Read one image as people see it, for fastai: `read_picture` decides."
     return (PILImageBW if mode == 'L' else PILImage)(read_picture(source, mode))
 
-@checked
 def open_grey(
     source:Path|str|bytes|np.ndarray|Image.Image, # What open_image takes
 )->PILImageBW:                                    # The image with one channel
@@ -129,7 +125,6 @@ def open_grey(
     return open_image(source, 'L')
 
 # %% ../../nbs/data/00_images.ipynb #c29d5fb7
-@checked
 class Fit(Transform):
     "Cut the centred square out of an image and resize it."
     order = 1
@@ -149,7 +144,6 @@ class Fit(Transform):
                             bleed=(1-self.crop_pct)/2)
 
 # %% ../../nbs/data/00_images.ipynb #5a76ea15
-@checked
 class ImageExample:
     "An image and its label, each loaded on demand."
     def __init__(self,
@@ -184,7 +178,6 @@ def _stacked(pairs):
     if images.dim() == 3: return TensorImageBW(images[:,None])
     return TensorImage(images.permute(0, 3, 1, 2).contiguous())
 
-@checked
 class Images:
     "Images with labels, for training and held out."
     inputs,valid_share = 'images',None # where a share was held out, that share
@@ -240,10 +233,10 @@ class Images:
     def dls(self,
         task=None,             # A Task on images; `None`: Classification
         *,
-        bs:int=64,             # Images per batch
-        size:int=None,         # Side of the images in pixels; `None`: the data set's own
-        seed:int=42,           # Fixes the order of the training images, and their changes
-        workers:int=0,         # Processes that load batches
+        bs:Count=64,           # Images per batch
+        size:Count=None,       # Side of the images in pixels; `None`: the data set's own
+        seed:Seed=42,          # Fixes the order of the training images, and their changes
+        workers:Workers=0,     # Processes that load batches
         augment:bool|str=True, # Change training images at random; or a policy, 'rand-m9-mstd0.5'
         skip_bad:bool=False,   # Skip images that cannot be read
     )->DataLoaders:            # Images `(b, c, size, size)`, normalised, and targets
@@ -338,7 +331,6 @@ def digits()->Images: # 1,437 images to train on, 360 held out; one channel, 8 x
                   change=change)
 
 # %% ../../nbs/data/00_images.ipynb #abc806e7
-@checked
 def read_cifar(
     file:Path, # One of the official files; `file.xz` is read where `file` is not there
     md5:str,   # Checksum of the unpacked bytes
@@ -364,7 +356,6 @@ def read_cifar(
     return pickle.loads(raw, encoding='latin1')
 
 # %% ../../nbs/data/00_images.ipynb #9b687b39
-@checked
 def shift_mat(
     x:Tensor,  # Square images, `(b, c, h, w)`
     pad:int=4, # Largest shift in pixels
@@ -380,8 +371,8 @@ def shift_mat(
 def cifar10(
     path:str|Path=None, # Is or holds `cifar-10-batches-py/`; `None`: `ATTNFREE_DATA` or a download
     *,
-    subset:int=50_000,  # Train on this many images only, the first ones of the official order
-)->Images:              # 50,000 to train on, 10,000 held out; three channels, 32 x 32 pixels
+    subset:Count=50_000, # Train on this many images only, the first ones of the official order
+)->Images:               # 50,000 to train on, 10,000 held out; three channels, 32 x 32 pixels
     "CIFAR-10 from its official files, with the official test images held out."
     folder = _find(path, [CIFAR10.base_folder], ['batches.meta*'], CIFAR10.url, CIFAR10.tgz_md5)
     files = CIFAR10.train_list[:math.ceil(subset/10_000)] + CIFAR10.test_list
@@ -620,7 +611,6 @@ def data_config(
                 img_size=h if h == w else [h, w], crop_pct=fits[0].crop_pct if fits else 1.)
 
 # %% ../../nbs/data/00_images.ipynb #1c63cc3d
-@checked
 def image_tensor(
     image,     # A file, an array or a PIL image
     data:dict, # From data_config

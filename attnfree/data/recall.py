@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from fastai.data.core import DataLoaders
-from ..errors.arguments import checked
+from ..errors.arguments import Count,checked
 from .sequences import SequenceData
 
 # %% ../../nbs/data/03_recall.ipynb #d3d3f47a
@@ -30,7 +30,6 @@ def _draw_different(generator, low, high, rows, number):
         drawn[again] = generator.integers(low, high, (again.sum(), number))
     return drawn
 
-@checked
 def draw_slots(
     generator:np.random.Generator, # Draws
     rows:int,                      # How many
@@ -50,10 +49,10 @@ def draw_slots(
 @checked
 def draw_recall(
     generator:np.random.Generator, # Draws
-    rows:int,                      # How many
-    n:int,                         # Tokens of a row, an even number
-    pairs:int,                     # Pairs of a key and its value, and queries
-    vocab_size:int,                # Different tokens: 0, keys, and values from the middle on
+    rows:Count,                    # How many
+    n:Count,                       # Tokens of a row, an even number
+    pairs:Count,                   # Pairs of a key and its value, and queries
+    vocab_size:Count,              # Different tokens: 0, keys, and values from the middle on
     power:float=0.01,              # As in draw_slots
 )->tuple:                          # Tokens `(rows, n)`; queries' positions, answers `(rows, pairs)`
     "Rows of pairs followed by queries for each of their keys (Arora et al. 2023, section 3.1)."
@@ -84,7 +83,6 @@ class RecallExample(NamedTuple):
     @property
     def inputs(self): return self.values,self.at
 
-@checked
 class RecallRows:
     "Rows of associative recall."
     def __init__(self,
@@ -96,7 +94,6 @@ class RecallRows:
     def __len__(self): return len(self.tokens)
     def __getitem__(self, i): return RecallExample(self.tokens[i], self.at[i], self.answers[i])
 
-@checked
 class Recall(SequenceData):
     "Multi-query associative recall (Arora et al. 2023); one pair for every 16 tokens of a row."
     size,unit = 64,'tokens'

@@ -65,7 +65,6 @@ class SequenceData(TokenData):
         return self,data['n'] if size is None else size
 
 # %% ../../nbs/data/02_sequences.ipynb #99b962a8
-@checked
 class ByteWindows:
     "Windows of a part of a file, each byte of which is predicted once."
     def __init__(self,
@@ -112,7 +111,6 @@ class ByteWindows:
         return SequenceExample(row, context, first + len(found) - 1)
 
 # %% ../../nbs/data/02_sequences.ipynb #79edb511
-@checked
 def mirror_and_shift(
     image:np.ndarray, # Bytes, `(h, w, c)`
     most:int=10,      # Largest number to add or to take away
@@ -122,7 +120,6 @@ def mirror_and_shift(
     shifted = image.astype(np.int64) + np.random.randint(-most, most+1)
     return shifted.clip(0, 255).astype(np.uint8)
 
-@checked
 class PixelRows:
     "Images as rows of values: row by row, pixel by pixel, colour by colour."
     def __init__(self,
@@ -193,7 +190,6 @@ def _enwik8_file(path):
     return file,name == 'enwik8'
 
 # %% ../../nbs/data/02_sequences.ipynb #16edd45a
-@checked
 class Bytes(SequenceData):
     "Parts of files, each byte of which is predicted from those before it."
     unit = 'bytes'
@@ -253,7 +249,6 @@ def _joined(files):
                          "in them")
     return joined
 
-@checked
 def text_bytes(
     path:str|Path=None, # A file or a folder; `None`: the source text of Python's standard library
 )->Bytes:               # For training and validation; windows of 128 bytes
@@ -265,7 +260,6 @@ def text_bytes(
     return Bytes(*((parts[0], *part) for part in zip(ends, ends[1:])))
 
 # %% ../../nbs/data/02_sequences.ipynb #8992aadf
-@checked
 class Pixels(SequenceData):
     "Images that are predicted value by value."
     def __init__(self,

@@ -21,7 +21,7 @@ from fastai.interpret import plot_top_losses
 from fastai.torch_core import default_device,display_df
 from fastcore.foundation import L
 from filelock import FileLock
-from ..errors.arguments import checked
+from ..errors.arguments import Count,Seed,Workers,checked
 from ..training.folder import Run
 from ..text.tokens import (ByteTokenizer,load_tokenizer,report_unknown,train_pieces,
                                   train_unigram)
@@ -44,7 +44,6 @@ class CorpusWindow(NamedTuple):
     n:int          # Tokens of the example
     vocab_size:int # Size of the vocabulary
 
-@checked
 class TaskDataset:
     "Examples as the tensors that a task makes of them."
     def __init__(self,
@@ -111,7 +110,6 @@ def _plot_top_losses(x:_InWords, y, samples, outs, raws, losses, **kwargs):
     _show(samples, _told(outs), ('loss', losses.tolist()))
 
 # %% ../../nbs/data/01_texts.ipynb #761bf8d5
-@checked
 def pack_texts(
     examples:list, # Of tensors: ids and segments, `(n,)`, padded with id 0; targets
 )->tuple:          # Ids and segments, `(1, tokens)`; `None`, a mask; cu_seqlens; targets
@@ -145,10 +143,10 @@ class TokenData:
     def dls(self,
         task,                # A Task for such inputs
         *,
-        bs:int=64,           # Examples per batch
-        size:int=None,       # Tokens of an example; `None`: the data set's own
-        seed:int=42,         # Fixes the order of the training examples, and what is drawn for them
-        workers:int=0,       # Processes that load batches
+        bs:Count=64,         # Examples per batch
+        size:Count=None,     # Tokens of an example; `None`: the data set's own
+        seed:Seed=42,        # Fixes the order of the training examples, and what is drawn for them
+        workers:Workers=0,   # Processes that load batches
         augment:bool=True,   # Change training examples at random, where the data set knows how
         skip_bad:bool=False, # Skip examples that cannot be used
         pack:bool=False,     # Concatenate the texts of a batch, as pack_texts does
@@ -281,7 +279,6 @@ class _Stretches:
     def __len__(self): return len(self.windows)
     def __getitem__(self, i): return CorpusWindow(self.windows[i], self.n, self.vocab_size)
 
-@checked
 class TextFiles(TokenData):
     "Files of text, divided into those to train on and those held out."
     def __init__(self,
@@ -349,7 +346,6 @@ class _Rows:
     def __len__(self): return len(self.ids)
     def __getitem__(self, i): return TextExample((self.ids[i], self.segments[i]), self.labels[i])
 
-@checked
 class Sentences(TokenData):
     "Sentences or pairs of sentences with a class."
     def __init__(self,
@@ -413,7 +409,6 @@ class _Asked(_Rows):
         super().__init__(windows.ids, windows.segments, windows.spans)
         self.windows = windows
 
-@checked
 class Questions(TokenData):
     "Questions, each with a paragraph that may hold its answer."
     size = 384

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image,ImageOps
-from .arguments import checked
 
 # %% ../../nbs/errors/02_pictures.ipynb #a515cfb0
 GROUND = 'white' # What shows through where a picture is transparent
@@ -59,7 +58,6 @@ def _opened(source):
         raise ValueError('it is not a regular file') # opening a pipe would block forever
     return Image.open(source)
 
-@checked
 def read_picture(
     source:Path|str|bytes|np.ndarray|Image.Image, # A file, bytes, `(h, w)`, `(h, w, c)`, PIL's
     mode:str='RGB',    # PIL's name of the colour mode, `RGB` or `L`

@@ -9,7 +9,6 @@ __all__ = ['Plain', 'Name', 'Size', 'Above', 'RunConfig', 'Squad', 'check_conten
 import math,reprlib
 from typing import Annotated,Any
 from pydantic import AfterValidator,BaseModel,ConfigDict,Field,ValidationError,model_validator
-from .arguments import checked
 
 # %% ../../nbs/errors/01_schemas.ipynb #9d5e676b
 _LARGEST,_DEEPEST,_LONGEST = 2**63 - 1,4,100_000
@@ -127,7 +126,6 @@ class Squad(_Named):
 # %% ../../nbs/errors/01_schemas.ipynb #1bbcdcdf
 _UNIONS = {'constrained-int'} # in pydantic's locations, members of a union
 
-@checked
 def check_content(
     schema:type, # One of the schemas above
     content,     # The content of a file

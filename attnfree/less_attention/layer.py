@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
-from ..errors.arguments import checked
+from ..errors.arguments import Fraction,Grid,Positive,Whole,checked
 from ..mixer import check_tokens,count_heads,count_tokens,resample_tokens
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #add32f83
@@ -29,7 +29,6 @@ class ScoreFactors(NamedTuple):
         "The term that all images share."
         return None if self.rows is None else self.rows @ self.columns.mT
 
-@checked
 def dense_scores(
     scores:Tensor|ScoreFactors, # Scores in either form
 )->Tensor:                      # `(b, heads, n, n)`
@@ -48,7 +47,6 @@ def _transform_factors(scores, theta, psi, theta_bias, psi_bias):
                         for before,new in pairs)
     return ScoreFactors(psi @ scores.q, theta @ scores.k, rows, columns)
 
-@checked
 def transform_scores(
     scores:Tensor|ScoreFactors, # Scores of the layer before, `(b, heads, n, n)` or as a product
     theta:Tensor,               # Mixes the keys' tokens, `(n, n)` or per head `(heads, n, n)`
@@ -62,7 +60,6 @@ def transform_scores(
     return psi @ (scores @ theta.mT + theta_bias[...,None,:]) + psi_bias[...,None]
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #6ac7675d
-@checked
 def read_values(
     scores:Tensor|ScoreFactors, # Before the softmax, `(b, heads, n, n)`, or `(b, 1, n, n)` for all
     v:Tensor,                   # Values, `(b, n, d)`; head h owns the h-th group of channels
@@ -90,13 +87,13 @@ class ScoredAttention(nn.Module):
     factored:bool = None # Pass on scores as a product; `None`: if n > 2 channels of a head
 
     def __init__(self,
-        dim:int,             # Channels per token
-        grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no position on the grid
+        prefix:Whole=0,      # Tokens in front that have no position on the grid
         causal:bool=False,   # Not possible
-        heads:int=None,      # Heads, a divisor of `dim`; `None`: one for every 64 channels
-        drop:float=0,        # Dropout on the attention weights
+        heads:Positive=None, # Heads, a divisor of `dim`; `None`: one for every 64 channels
+        drop:Fraction=0,     # Dropout on the attention weights
     ):
         super().__init__()
         if causal:
@@ -154,14 +151,14 @@ class LessAttention(nn.Module):
     _keeps,_kept = False,None     # whether scores are kept for the penalty, and the last ones
 
     def __init__(self,
-        dim:int,             # Channels per token
-        grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no position on the grid
+        prefix:Whole=0,      # Tokens in front that have no position on the grid
         causal:bool=False,   # Not possible
-        heads:int=None,      # Heads of the scores; `None`: one for every 64 channels
+        heads:Positive=None, # Heads of the scores; `None`: one for every 64 channels
         share:str='heads',   # Maps: 'heads' one pair, 'none' one per head, 'map' for the mean
-        drop:float=0,        # Dropout on the attention weights
+        drop:Fraction=0,     # Dropout on the attention weights
     ):
         super().__init__()
         if causal:
@@ -248,7 +245,6 @@ class LessAttention(nn.Module):
         return new
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #a6249a6b
-@checked
 def diagonality_loss(
     scores:Tensor,    # Scores of a layer before the softmax, `(b, heads, n, n)`
     form:str='hinge', # 'hinge', bounded, on softmax rows; 'printed', the poster's, on raw scores
@@ -266,7 +262,6 @@ def diagonality_loss(
     return unequal.mean() + F.relu(others/max(1, n-1) - diagonal).mean()
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #217dbb52
-@checked
 def scored_layers(
     model:nn.Module, # Any network
 )->dict:             # Layers by their name in the network
@@ -274,7 +269,6 @@ def scored_layers(
     return {name: part for name,part in model.named_modules() if hasattr(part, 'compares')}
 
 @contextmanager
-@checked
 def collect_scores(
     model:nn.Module, # Any network with such layers
 ):                   # Context manager: the last scores by layer name, `(b, heads, n, n)`
@@ -293,7 +287,6 @@ def collect_scores(
         for handle in handles: handle.remove()
 
 # %% ../../nbs/mixers/less_attention/00_layer.ipynb #5c83b7c0
-@checked
 def map_similarity(
     scores:list[Tensor], # Of layers with as many tokens each, `(b, heads, n, n)` or `(b, 1, n, n)`
 )->Tensor:               # `(layers, layers)`, ones on the diagonal

@@ -27,7 +27,6 @@ from ..mixer import call_whole,is_plain
 from .layer import LessAttention,ScoredAttention,scored_layers
 
 # %% ../../nbs/mixers/less_attention/02_plugin.ipynb #531d5796
-@checked
 class ScoreRelay:
     "Passes scores from a layer to a later one, alongside the tokens; each thread has its own."
     def __init__(self,
@@ -53,7 +52,6 @@ class ScoreRelay:
     def __reduce__(self): return ScoreRelay,(self.recompute,)
 
 # %% ../../nbs/mixers/less_attention/02_plugin.ipynb #6525820e
-@checked
 @register_notrace_module # a single node for timm's torch.fx tracing
 class RelayedAttention(nn.Module):
     "Replaces the attention of a timm block; a ScoreRelay passes its scores to later layers."

@@ -15,14 +15,12 @@ from einops import rearrange
 from torch import nn,Tensor
 from torch.utils.checkpoint import checkpoint
 from timm.layers import DropPath,register_notrace_module,trunc_normal_
-from ..errors.arguments import checked
 from ..backbone import Backbone,init_layers
 from ..block import MixerBlock,channel_ff
 from ..mixer import call_whole,check_tokens,count_heads,count_tokens,resample_tokens
 from .layer import LessAttention,ScoreFactors,ScoredAttention,dense_scores
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #4c7023ee
-@checked
 class SpatialReductionAttention(nn.Module):
     "Attention whose keys and values come from a coarser grid (PVT, Wang et al. 2021, section 3.3)."
     def __init__(self,
@@ -74,7 +72,6 @@ class SpatialReductionAttention(nn.Module):
 _MERGES = {'grid': 'b heads (y p x q) (Y r X s) -> b heads (y x) (Y X) (p q r s)',
            'rows': 'b heads (i p q) (j r s) -> b heads i j (p q r s)'}
 
-@checked
 @register_notrace_module
 class ScoreDownsample(nn.Module):
     "Scores of one stage for the grid of the next (LaViT poster, residual attention downsampling)."
@@ -121,7 +118,6 @@ class ScoreDownsample(nn.Module):
         return new
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #f90568aa
-@checked
 class StageEmbed(nn.Module):
     "Start a stage: merge 2 x 2 tokens of the previous stage, if any, normalise, add positions."
     token_vectors = 'positions', # parameters that are vectors of tokens
@@ -162,7 +158,6 @@ class StageEmbed(nn.Module):
         return new
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #6866830d
-@checked
 class ScoredBlock(nn.Module):
     "A residual block around `ScoredAttention` or `LessAttention`: it passes on tokens and scores."
     def __init__(self,
@@ -198,7 +193,6 @@ class ScoredBlock(nn.Module):
         new.grid,new.mixer = tuple(grid),self.mixer.resized(grid)
         return new
 
-@checked
 class Stage(nn.Module):
     "One stage: an embedding, then blocks that pass on scores (LaViT poster, Figure 1)."
     def __init__(self,
@@ -247,7 +241,6 @@ class Stage(nn.Module):
         return new
 
 # %% ../../nbs/mixers/less_attention/01_pyramid.ipynb #374d343d
-@checked
 class Pyramid(nn.Module):
     "Stages with fewer and wider tokens, the later ones with less attention; for `PyramidBackbone`."
     parts = 'stages' # holds the parts, after each of which timm's tools can take features

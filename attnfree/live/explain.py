@@ -13,8 +13,8 @@ from string import Template
 
 import attnfree,numpy as np,torch
 from PIL import Image
-from torch import nn,Tensor
-from ..errors.arguments import checked,user_path
+from torch import nn
+from ..errors.arguments import user_path
 from ..training.folder import write_atomically
 from ..data.images import Fit,normalize,open_image,to_tensor
 from ..learner import load,on_trained_ground,read_config
@@ -89,7 +89,6 @@ def _scripts():
         encoding='utf-8')
 
 # %% ../../nbs/live/03_explain.ipynb #1cf0d28d
-@checked
 def explain(
     model:str|Path|nn.Module,       # Run folder, published name, or a network for images on tokens
     examples:list,                  # Images: files, arrays of uint8, PIL images; the first is shown

@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np,torch
 from torch import nn,Tensor
 from torch.utils import _pytree as pytree
-from ..errors.arguments import checked
 from ..training.checkpoint import load_tensors,save_tensors
 from ..tasks.scores import evaluating
-from ..run.export import _check_ready,_exporting,_halved,_needed
+from ..run.export import check_exportable,exporting,halve_weights,onnx_packages
 
 # %% ../../nbs/live/00_pieces.ipynb #d50a4a3b
 def _split(tree):
@@ -87,7 +86,6 @@ def _replaced(blocks, functions):
     finally:
         for block in blocks: del block.forward
 
-@checked
 class NetworkPieces(nn.Module):
     "A network for images, cut at its blocks: it shares the weights, and is put in evaluation mode."
     def __init__(self,
@@ -168,7 +166,7 @@ def _program(pieces):
     sizes = [torch.export.Dim(f'batch{layer}', min=1) for layer in range(len(given))]
     shapes = (None, [[None]*len(part) for part in made],
               [[{0: size}]*len(part) for size,part in zip(sizes, given)])
-    with _exporting(pieces.model):
+    with exporting(pieces.model):
         program = torch.export.export(pieces, examples, dynamic_shapes=shapes)
         graph = torch.onnx.export(program, dynamo=True, verbose=False).model_proto
     made,given = ([*chain(*names)] for names in (made, given))
@@ -213,13 +211,12 @@ def _steps(onnx, graph, takes, gives):
     return graphs,steps,same
 
 # %% ../../nbs/live/00_pieces.ipynb #dbcf4b94
-@checked
 class OnnxPieces:
     "A network in pieces that is run by onnxruntime, as the live pages run it."
     def __init__(self,
         file:str|Path, # Written by export_pieces; raises `ValueError` for another file
     ):
-        _,onnxruntime = _needed()
+        _,onnxruntime = onnx_packages()
         graphs,metadata = load_tensors(file)
         if 'network' not in metadata:
             raise ValueError(f"file={str(file)!r} holds no network in pieces: export_pieces writes "
@@ -261,7 +258,6 @@ class OnnxPieces:
         moved = self._step(step, given)[about['output']] - values[about['output']]
         return np.linalg.norm(moved.reshape(n, n, -1), axis=-1).T
 
-@checked
 def export_pieces(
     model:nn.Module,    # On tokens, for images: evaluation mode, on the CPU, in single precision
     file:str|Path,      # The `.safetensors` file to write
@@ -271,11 +267,11 @@ def export_pieces(
     about:dict={},      # What else the file says of the network, for json, such as its classes
 )->Path:                # The file; raises `ValueError`, writing none, where onnxruntime differs
     "Write a network as graphs of its pieces; raises `ValueError` for one without tokens."
-    onnx,_ = _needed()
-    _check_ready(model)
+    onnx,_ = onnx_packages()
+    check_exportable(model)
     pieces = NetworkPieces(model, image)
     graph,takes,gives = _program(pieces)
-    if half: _halved(onnx, graph.graph)
+    if half: halve_weights(onnx, graph.graph)
     graphs,steps,same = _steps(onnx, graph, takes, gives)
     where = {step['graph']: i for i,step in enumerate(steps)}
     layers = [dict(step=where[f'block.{i}'], input=same.get(f'in.{i}.0', f'in.{i}.0'),

@@ -7,9 +7,9 @@ __all__ = ['CASES', 'MEMORY_CASES', 'bench', 'memory_bench']
 
 # %% ../../nbs/measure/06_cases.ipynb #db295d3f
 import pandas as pd
-from ..errors.arguments import checked
+from ..errors.arguments import Count,checked,within
 from .count import (aft_case,aft_causal_case,aft_decode_case,aft_lookup_case,
-                                    aft_vision_case,attention_case,compare,ff_case,_threads)
+                                    aft_vision_case,attention_case,compare,ff_case,use_threads)
 from .gmlp import gmlp_case,gmlp_parts_case,toeplitz_case
 from ..learner import learner_case
 from .less_attention import lavit_case,less_attention_case
@@ -31,14 +31,14 @@ CASES = dict(ff=ff_case, attention=attention_case, aft=aft_case, aft_causal=aft_
 
 @checked
 def bench(
-    case:str,       # Name in CASES
-    repeats:int=40, # Rounds; each calls every function once, in turn
-    threads:int=2,  # Threads that PyTorch may use
-    batch:int=16,   # Batch size
-)->pd.DataFrame:    # `setting`, `code`, the columns of compare, and the conditions
+    case:str,                       # Name in CASES
+    repeats:Count=40,               # Rounds; each calls every function once, in turn
+    threads:within(int, 1, 1024)=2, # Threads that PyTorch may use
+    batch:Count=16,                 # Batch size
+)->pd.DataFrame:                    # `setting`, `code`, the columns of compare, and the conditions
     "Time one case of `CASES`; each of its settings has its own baseline."
     check_known('case', case, CASES)
-    with _threads(threads):
+    with use_threads(threads):
         settings = CASES[case](batch).items()
         tables = {setting: compare(functions, repeats) for setting,functions in settings}
     table = pd.concat(tables, names=['setting']).reset_index()
@@ -52,13 +52,13 @@ MEMORY_CASES = dict(long_text=long_text_memory)
 
 @checked
 def memory_bench(
-    case:str,      # Name in MEMORY_CASES
-    threads:int=2, # Threads that PyTorch may use
-    batch:int=16,  # Examples at once
-)->pd.DataFrame:   # `setting`, `code`, `MB`, `ratio` to the first of a setting, and the conditions
+    case:str,                       # Name in MEMORY_CASES
+    threads:within(int, 1, 1024)=2, # Threads that PyTorch may use
+    batch:Count=16,                 # Examples at once
+)->pd.DataFrame:                    # `setting`, `code`, `MB`, `ratio` to its first, and conditions
     "The peak memory of one case, each function in a process of its own."
     check_known('the memory of case', case, MEMORY_CASES)
-    with _threads(threads): measured = MEMORY_CASES[case](batch)
+    with use_threads(threads): measured = MEMORY_CASES[case](batch)
     rows = []
     for setting,values in measured.items():
         first = next(iter(values.values()))

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['cost', 'cost_table', 'seconds', 'compare', 'inference', 'training_step', 'forward_backward', 'LeftBranch', 'ff_case',
-           'attention_case', 'aft_case', 'aft_causal_case', 'aft_vision_case', 'aft_lookup_case', 'aft_decode_case']
+           'attention_case', 'aft_case', 'aft_causal_case', 'aft_vision_case', 'aft_lookup_case', 'aft_decode_case',
+           'use_threads']
 
 # %% ../../nbs/measure/00_count.ipynb #7d8c6bd8
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ import attnfree.vision
 from ..aft.variants import AFTFull,AFTLocal,AFTSimple
 from ..aft.conv import AFTConv,conv_mean
 from ..aft.sparse import AFTConvGumbel
-from ..errors.arguments import checked
+from ..errors.arguments import Count,checked,within
 from ..block import MixerBlock,TokenNorm
 from ..ff import FeedForwardMixer
 from ..weighted_mean import plain_mean
@@ -61,7 +62,7 @@ def _model(name, size):
 @checked
 def cost_table(
     names:list[str], # Names in timm's registry; ours begin with `attnfree_`
-    size:int=None,   # Height and width of the images; `None`: each model's default
+    size:Count=None, # Height and width of the images; `None`: each model's default
 )->pd.DataFrame:     # One row per model: `parameters`, `macs` and `macs per parameter`
     "Count the cost of models by name; nothing is computed and no weights are made."
     rows = []
@@ -77,7 +78,6 @@ def seconds()->float: # Seconds since some fixed point in time
     if torch.cuda.is_initialized(): torch.cuda.synchronize()
     return perf_counter()
 
-@checked
 def compare(
     cases:dict,     # Functions without arguments by name; the first is the baseline
     repeats:int=40, # Rounds; each calls every case once, in turn
@@ -106,7 +106,6 @@ def compare(
     return ms
 
 # %% ../../nbs/measure/00_count.ipynb #1c9fceee
-@checked
 def inference(
     model:nn.Module,        # Set to eval mode
     x:Tensor,               # A batch of inputs
@@ -117,7 +116,6 @@ def inference(
     autocast = torch.autocast(x.device.type, dtype, enabled=dtype is not None)
     return torch.inference_mode()(autocast(partial(model, x)))
 
-@checked
 def training_step(
     model:nn.Module,        # Set to training mode; every call changes its weights
     x:Tensor,               # A batch of inputs
@@ -136,7 +134,6 @@ def training_step(
         return value.detach()
     return step
 
-@checked
 def forward_backward(
     module:nn.Module, # A part of a network
     x:Tensor,         # Its input, which gets a gradient too
@@ -147,7 +144,6 @@ def forward_backward(
     return lambda: torch.autograd.grad(module(x), [x, *parameters], arriving)
 
 # %% ../../nbs/measure/00_count.ipynb #4c2756e7
-@checked
 class LeftBranch(nn.Module):
     "The token-mixing branch with products from the left, for channels of all images at once."
     def __init__(self,
@@ -170,7 +166,6 @@ def _ff_branch(dim, grid):
     "Our token-mixing branch: norm over tokens, feed-forward over tokens, residual."
     return MixerBlock(dim, grid, FeedForwardMixer, prefix=1, ff=None, token_norm='mixer')
 
-@checked
 def ff_case(
     batch:int=16, # Batch size
 )->dict:          # By setting, functions by name, the baseline first
@@ -184,7 +179,6 @@ def ff_case(
     return settings
 
 # %% ../../nbs/measure/00_count.ipynb #464838f2
-@checked
 def attention_case(
     batch:int=16, # Batch size
 )->dict:          # By setting, functions by name, the baseline first
@@ -229,7 +223,6 @@ def _aft_conv(heads, matmul):
         return q.sigmoid()*conv_mean(k[...,:heads], v, w, (14,14), matmul=matmul)
     return mix,torch.randn(heads, 11, 11)
 
-@checked
 def aft_case(
     batch:int=16, # Batch size, for 197 tokens; a quarter of them for 1,024
 )->dict:          # By setting, functions by name, the baseline first
@@ -256,7 +249,6 @@ def _causal_codes(n):
     return {'AFT-simple, causal': (simple,),
             'AFT-local 32, causal': (local, torch.randn(1, n, 32))}
 
-@checked
 def aft_causal_case(
     batch:int=1, # Batch size
 )->dict:         # By setting, functions by name, the baseline first
@@ -264,7 +256,6 @@ def aft_causal_case(
     return {f'{n} tokens of 256': _operator_case(n, 256, batch, _causal_codes(n))
             for n in (1024, 4096, 16384)}
 
-@checked
 def aft_vision_case(
     batch:int=16, # Batch size
 )->dict:          # By setting, functions by name, the baseline first
@@ -278,7 +269,6 @@ def aft_vision_case(
     return {'inference': {name.removeprefix('attnfree_'): inference(timm.create_model(name), images)
                           for name in names}}
 
-@checked
 def aft_lookup_case(
     batch:int=16, # Batch size
 )->dict:          # By setting, functions by name, the baseline first
@@ -294,7 +284,6 @@ def aft_lookup_case(
                 'lookup': timed(lambda: conv.mean(k, v))}
     return {f'window {window}': functions(window) for window in (11, 15, 25)}
 
-@checked
 def aft_decode_case(
     batch:int=1, # Batch size
 )->dict:         # By setting, functions by name, the baseline first
@@ -312,7 +301,9 @@ def aft_decode_case(
 # %% ../../nbs/measure/00_count.ipynb #d9ab8aa9
 @contextmanager
 @checked
-def _threads(threads:int):
+def use_threads(
+    threads:within(int, 1, 1024), # Of PyTorch
+):
     "Let PyTorch use this many threads within `with`."
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

@@ -10,13 +10,11 @@ from functools import partial
 
 import timm,torch
 import torch.nn.functional as F
-from ..errors.arguments import checked
 from ..sgu import GatedMLP,SpatialGatingUnit,project_by_distance,project_tokens
 from ..mixer import toeplitz_matrix
 from .count import forward_backward,inference,training_step
 
 # %% ../../nbs/measure/01_gmlp.ipynb #f1ece56a
-@checked
 def gmlp_parts_case(
     batch:int=16, # Batch size
 )->dict:          # By setting, functions by name, the whole block's network first
@@ -35,7 +33,6 @@ def gmlp_parts_case(
     return {'gMLP-S block': {name: torch.inference_mode()(part) for name,part in parts.items()}}
 
 # %% ../../nbs/measure/01_gmlp.ipynb #c7ce7735
-@checked
 def gmlp_case(
     batch:int=8, # Batch size
 )->dict:         # By setting, functions by name, timm's eager model first
@@ -63,7 +60,6 @@ def _toeplitz_functions(n, texts):
     inferring = {name: inference(unit, x) for name,unit in units.items()} | ways
     return inferring,{name: forward_backward(unit, x) for name,unit in units.items()}
 
-@checked
 def toeplitz_case(
     batch:int=4,             # Texts at once at 128 tokens, fewer for longer ones
     lengths:tuple[int,...]=(128, 256, 384, 512, 1024, 2048, 4096), # Numbers of tokens

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from fastcore.script import call_parse,store_true
-from ..errors.arguments import checked
 from ..biased_mean import band_mean,full_mean
 from .count import compare,inference,training_step
 from ..training.processes import machine_name
@@ -31,7 +30,6 @@ class Row(NamedTuple):
     keys:dict # What is measured: the same keys for all rows of a part
     measure:object # Function without arguments; returns a dict of results
 
-@checked
 def run_rows(
     rows,              # Rows of one part, the most important first
     file:Path,         # A csv file, written row by row; rows that it has are left out
@@ -67,7 +65,6 @@ def run_rows(
         if device == 'cuda': torch.cuda.empty_cache()
     return sum(' '.join(f'{k}={v}' for k,v in keys.items()) not in done for keys,_ in rows)
 
-@checked
 def read_rows(
     file:Path, # Written by run_rows
 )->list[dict]: # Keys and results as they were given, numbers as numbers; `error`, `machine`
@@ -109,7 +106,6 @@ def _errors(name, dtype, device, n, kernel):
         results.append((y, *torch.autograd.grad(y, tensors, y.detach().cos())))
     return [((a.double() - b).abs().max()/b.abs().max()).item() for a,b in zip(*results)]
 
-@checked
 def check_mean(
     name:str,    # Of _mean_functions
     dtype:str,   # Of DTYPES
@@ -132,7 +128,6 @@ def _network(name):
     network = create_model(name, in_chans=3, num_classes=10)
     return randomise(network, std=0.05),torch.randn(2, 3, 8, 8)
 
-@checked
 def check_network(
     name:str,   # A registered name
     dtype:str,  # Of DTYPES; half precision by autocast
@@ -151,7 +146,6 @@ def check_network(
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
     return dict(worst=f'{worst:.1e}')
 
-@checked
 def check_no_waiting(
     name:str,   # A registered name of a network for images
     device:str, # 'cuda' or 'cpu', where nothing can wait
@@ -222,7 +216,6 @@ def _mean(mixer, kernel, b, n, d, dtype, device):
         return torch.autograd.grad(y, tensors, y.detach())
     return work
 
-@checked
 def time_operator(
     make,            # Builds the work: function of b, n, d, dtype, device
     b:int,           # Sequences
@@ -240,7 +233,6 @@ def time_operator(
     if gpu: result['GB'] = round(torch.cuda.max_memory_allocated()/1e9, 2)
     return result
 
-@checked
 def copy_speed(
     device:str,  # 'cuda' or 'cpu'
     memory:int,  # Bytes
@@ -270,7 +262,6 @@ def operators(device, small):
             yield Row(dict(sizes=kind, mixer=mixer, code=code, b=b, n=n, d=width),
                       partial(time_operator, make, b, n, width, device, 3 if small else 20))
 
-@checked
 def of_least(
     row:dict,          # From read_rows, of the part operators
     machine:str='H200',# Of MACHINES
@@ -291,7 +282,6 @@ NETWORKS = ['attnfree_gmlp_s16_224', 'deit_small_patch16_224', 'gmlp_s16_224',
             'poolformer_s24', 'attnfree_ff_base_patch16_224']
 TINY = ['attnfree_ff_micro_patch2_8', 'attnfree_lavit_micro_8']
 
-@checked
 def time_network(
     name:str,        # A name in timm's registry
     work:str,        # 'inference' or 'training'
@@ -327,7 +317,6 @@ def networks(device, small):
                                   2 if small else 20))
 
 # %% ../../nbs/measure/07_gpu.ipynb #8ffd4825
-@checked
 def time_step(
     name:str,       # Of bench.sequences.DECODERS
     position:int,   # Bytes that were read

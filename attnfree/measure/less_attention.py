@@ -10,7 +10,6 @@ __all__ = ['RANK', 'TOKENS', 'low_rank_layer', 'less_attention_case', 'less_atte
 import timm,torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend,sdpa_kernel
-from ..errors.arguments import checked
 from .count import inference,training_step
 from ..less_attention.layer import LessAttention,ScoredAttention,ScoreFactors,dense_scores
 from ..less_attention.layer import read_values
@@ -19,7 +18,6 @@ from .models import in_fresh_process
 # %% ../../nbs/measure/04_less_attention.ipynb #e2841ed1
 RANK = 32 # of maps that are the identity and a product of two thin matrices
 
-@checked
 def low_rank_layer(
     layer:LessAttention,   # Whose projections are taken
     x:Tensor,              # Tokens, `(b, n, d)`
@@ -48,7 +46,6 @@ def _layer_functions(batch, n, dim, heads):
             'less attention, one map': timed(lambda: one_map(x, scores)),
             'less attention, low rank': timed(lambda: low_rank_layer(less, x, factors, down, up))}
 
-@checked
 def less_attention_case(
     batch:int=8, # Batch size
 )->dict:         # By setting, functions by name, attention with the fused kernel first
@@ -60,7 +57,6 @@ def less_attention_case(
 
 TOKENS = 49,100,196,400,784,1600,3136 # images of 112 to 896 pixels in patches of 16
 
-@checked
 def less_attention_tokens_case(
     batch:int=8, # Images of 196 tokens; of more tokens fewer, at least one
 )->dict:         # By number of tokens, functions by name, attention with the fused kernel first
@@ -73,7 +69,6 @@ def less_attention_tokens_case(
     return settings
 
 # %% ../../nbs/measure/04_less_attention.ipynb #adbe25c9
-@checked
 def lavit_case(
     batch:int=8, # Batch size
 )->dict:         # By setting, functions by name, PVT-v2 first
@@ -87,7 +82,6 @@ def lavit_case(
     return settings
 
 # %% ../../nbs/measure/04_less_attention.ipynb #63577ad8
-@checked
 def step_maker(
     name:str,        # A name in timm's registry
     batch:int=8,     # Batch size
@@ -104,7 +98,6 @@ def step_maker(
         return work
     return make
 
-@checked
 def step_memory(
     name:str,        # A name in timm's registry
     batch:int=8,     # Batch size

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt,pandas as pd,torch
 from fastcore.meta import delegates
-from ..errors.arguments import checked
+from ..errors.arguments import Count,checked
 from ..run.imports import IMPORTED
 from ..families import check_known
 from ..training.processes import machine_name
@@ -26,14 +26,14 @@ PRECISIONS = {'fp32': None, 'bf16': torch.bfloat16}
 
 @checked
 def model_work(
-    name:str,              # A name in timm's registry; ours begin with `attnfree_`
-    work:str='inference',  # One of WORK
-    precision:str='fp32',  # One of PRECISIONS: 'bf16' is autocast, the weights stay float32
-    mode:str='eager',      # One of MODES
-    batch:int=16,          # Random images at once
-    device:str='cpu',      # 'cpu' or 'cuda'
-    size:int=None,         # Height and width of the images; `None`: the model's default
-):                         # Function without arguments that prepares the work and returns it
+    name:str,             # A name in timm's registry; ours begin with `attnfree_`
+    work:str='inference', # One of WORK
+    precision:str='fp32', # One of PRECISIONS: 'bf16' is autocast, the weights stay float32
+    mode:str='eager',     # One of MODES
+    batch:Count=16,       # Random images at once
+    device:str='cpu',     # 'cpu' or 'cuda'
+    size:Count=None,      # Height and width of the images; `None`: the model's default
+):                        # Function without arguments that prepares the work and returns it
     "Build a model by name; each call of the result gives a new inference or training step."
     known = dict(work=WORK, mode=MODES, precision=[*PRECISIONS], device=['cpu', 'cuda'])
     for argument,value in dict(work=work, mode=mode, precision=precision, device=device).items():
@@ -74,7 +74,6 @@ def peak_growth(
     for _ in range(2): work()
     return ((torch.cuda.max_memory_allocated() if gpu else _peak_rss()) - before)/1e6
 
-@checked
 def in_fresh_process(
     expression:str, # Python for a number; it may use torch and everything in attnfree.measure
 )->float:           # That number
@@ -93,7 +92,6 @@ def in_fresh_process(
     return float(done.stdout.split()[-1])
 
 @delegates(model_work)
-@checked
 def peak_memory(
     name:str, # A name in timm's registry
     **kwargs
@@ -121,13 +119,13 @@ def _time_runs(runs, repeats, models):
 @checked
 def bench_models(
     names:list[str],      # Names in timm's registry; the first is the baseline
-    repeats:int=40,       # Rounds; each calls every model in every mode once, in turn
-    batch:int=16,         # Batch size
+    repeats:Count=40,     # Rounds; each calls every model in every mode once, in turn
+    batch:Count=16,       # Batch size
     precisions=('fp32',), # Some of PRECISIONS
     also=(),              # More MODES beside 'eager'
     memory:bool=False,    # Also measure the peak memory, each in its own process
     device:str='cpu',     # 'cpu' or 'cuda'
-    size:int=None,        # Height and width of the images; `None`: each model's default
+    size:Count=None,      # Height and width of the images; `None`: each model's default
 )->pd.DataFrame:          # One row for each model, work, precision and mode
     "The cost of models side by side: counts, times and memory."
     counts,tables = cost_table(names, size)[['parameters', 'macs']],[]

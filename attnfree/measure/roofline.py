@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
-from ..errors.arguments import checked
 
 # %% ../../nbs/measure/02_roofline.ipynb #a4ee33de
 class Machine(NamedTuple):
@@ -34,7 +33,6 @@ class Work(NamedTuple):
     single:float = 0
     exponentials:float = 0
 
-@checked
 def least_ms(
     work:Work,       # What must be done
     machine:Machine, # Where
@@ -77,7 +75,6 @@ def operations(
     with _Recorder() as recorder: function()
     return pd.DataFrame(recorder.rows, columns=['operation', 'bytes', 'half', 'single'])
 
-@checked
 def unfused_ms(
     table:pd.DataFrame, # From operations
     machine:Machine,    # Where
@@ -87,7 +84,6 @@ def unfused_ms(
                table[['bytes', 'half', 'single']].itertuples(index=False))
 
 # %% ../../nbs/measure/02_roofline.ipynb #c26639d4
-@checked
 def least_work(
     mixer:str,      # 'AFT-simple', 'AFT-local', 'AFT-full' or 'attention', all causal
     b:int,          # Sequences
@@ -108,7 +104,6 @@ def least_work(
                      "'attention'")
 
 # %% ../../nbs/measure/02_roofline.ipynb #8f995b84
-@checked
 def kernel_work(
     mixer:str,     # 'AFT-simple', 'AFT-local' or 'AFT-full', causal
     b:int,         # Sequences

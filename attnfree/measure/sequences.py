@@ -15,7 +15,6 @@ from fastcore.meta import delegates
 from torch import nn
 from torch.nn.attention import SDPBackend,sdpa_kernel
 from ..aft.variants import AFTLocal,AFTSimple
-from ..errors.arguments import checked
 from ..attention import Attention
 from ..backbone import Stack
 from ..block import MixerBlock
@@ -28,7 +27,6 @@ from .models import in_fresh_process
 DECODERS = {'Transformer': partial(Attention, heads=4),
             'AFT-local-32': partial(AFTLocal, window=32, rank=64), 'AFT-simple': AFTSimple}
 
-@checked
 def decoder(
     mixer,         # A name in DECODERS, or a causal mixer built as in MixerBlock
     n:int,         # Tokens of the longest text
@@ -45,7 +43,6 @@ def decoder(
     return CausalLM(stem, body).eval()
 
 # %% ../../nbs/measure/05_sequences.ipynb #a5f1972a
-@checked
 def state_at(
     model:CausalLM, # A byte model
     position:int,   # Bytes read
@@ -62,7 +59,6 @@ def state_at(
         return part.new_empty(*part.shape[:2], position+1, part.shape[3]).uniform_()
     return filled(model.start(batch))
 
-@checked
 def generation_case(
     batch:int=8, # Batch size
 )->dict:         # By setting, functions by name, the Transformer first
@@ -78,7 +74,6 @@ def generation_case(
         settings[f'after {position:,} bytes'] = functions
     return settings
 
-@checked
 def constant_time_case(
     batch:int=8, # Batch size
 )->dict:         # By mixer, functions by position, early in the text first
@@ -88,7 +83,6 @@ def constant_time_case(
             for name in DECODERS}
 
 # %% ../../nbs/measure/05_sequences.ipynb #3e5f0b8b
-@checked
 def prompt_case(
     batch:int=1,                   # Prompts
     lengths:tuple=(10, 300, 3000), # Bytes of a prompt
@@ -122,7 +116,6 @@ class _InOneRow(nn.Module):
         self.model,self.cu_seqlens = model,cu_seqlens
     def forward(self, row): return self.model(row, cu_seqlens=self.cu_seqlens)
 
-@checked
 def packing_case(
     batch:int=32, # Texts
     mixers:tuple=('bert', 'gmlp', 'amlp', 'mixer'), # Families of networks
@@ -149,7 +142,6 @@ def _text_step(model, n, batch, device='cpu', dtype=None):
     ids = torch.randint(256, (batch, n)).to(device)
     return training_step(model, ids, ids, dtype, token_loss)
 
-@checked
 def long_text_case(
     batch:int=2, # Texts of 4,096 bytes; half as many of 16,384, at least one
 )->dict:         # By setting, functions by name, the Transformer first
@@ -160,7 +152,6 @@ def long_text_case(
         settings[f'{n:,} bytes, batch {texts}'] = steps
     return settings
 
-@checked
 def text_step_maker(
     name:str,                 # A name in DECODERS
     n:int,                    # Bytes of a text
@@ -181,7 +172,6 @@ def text_step_maker(
     return make
 
 @delegates(text_step_maker)
-@checked
 def text_step_memory(
     name:str, # A name in DECODERS
     n:int,    # Bytes of a text
@@ -191,7 +181,6 @@ def text_step_memory(
     return in_fresh_process(f"peak_growth(text_step_maker({name!r}, {n}, **{kwargs}))")
 
 # %% ../../nbs/measure/05_sequences.ipynb #953d50c4
-@checked
 def long_text_memory(
     batch:int=2, # Texts of 4,096 bytes
 )->dict:         # By setting, megabytes by name, the Transformer first
@@ -217,7 +206,6 @@ def _gpu_step(mixer, n, batch, device, dtype):
     except torch.OutOfMemoryError: return None
     return step,(torch.cuda.max_memory_allocated() - before)/1e9 if gpu else math.nan
 
-@checked
 def text_table(
     mixers:dict=None,       # Mixers by name, as for decoder; `None`: DECODERS
     lengths:tuple=(1024, 3072, 4096, 16_384, 65_536), # Bytes of a text

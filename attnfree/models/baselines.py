@@ -17,11 +17,10 @@ import torch
 from torch import nn,Tensor
 from torch.nn.functional import elu
 from timm.layers import trunc_normal_
-from ..errors.arguments import checked
+from ..errors.arguments import Grid,Positive,Whole,checked
 from ..mixer import check_tokens,count_heads,count_tokens
 
 # %% ../../nbs/models/03_baselines.ipynb #8a94aa5e
-@checked
 def import_library(
     package:str,     # Name under which pip installs it
     module:str=None, # Module to import; `None`: named like the package
@@ -61,14 +60,14 @@ class _Baseline(nn.Module):
 class ReformerAttention(_Baseline):
     "Attention among tokens with the same hash (Kitaev et al. 2020), random in every call."
     def __init__(self,
-        dim:int,             # Channels per token
-        grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no position on the grid
+        prefix:Whole=0,      # Tokens in front that have no position on the grid
         causal:bool=False,   # Each token reads only itself and what came before
-        heads:int=None,      # Heads, a divisor of `dim`; `None`: one for every 64 channels
-        bucket:int=64,       # Tokens in a block; up to this many tokens all pairs are compared
-        hashes:int=8,        # Rounds of hashing
+        heads:Positive=None, # Heads, a divisor of `dim`; `None`: one for every 64 channels
+        bucket:Positive=64,  # Tokens in a block; up to this many tokens all pairs are compared
+        hashes:Positive=8,   # Rounds of hashing
     ):
         super().__init__(dim, grid, prefix, causal, heads)
         if bucket < 1 or hashes < 1:
@@ -78,7 +77,6 @@ class ReformerAttention(_Baseline):
         self.layer = library.Autopadder(layer)
 
 # %% ../../nbs/models/03_baselines.ipynb #a07d53e8
-@checked
 def linear_attention(
     q:Tensor,          # Queries, `(b, heads, n, c)`
     k:Tensor,          # Keys, like `q`
@@ -98,12 +96,12 @@ def linear_attention(
 class LinearTransformerAttention(_Baseline):
     "Linear attention with features elu + 1 (Katharopoulos et al. 2020)."
     def __init__(self,
-        dim:int,             # Channels per token
-        grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no position on the grid
+        prefix:Whole=0,      # Tokens in front that have no position on the grid
         causal:bool=False,   # Each token reads only itself and what came before
-        heads:int=None,      # Heads, a divisor of `dim`; `None`: one for every 64 channels
+        heads:Positive=None, # Heads, a divisor of `dim`; `None`: one for every 64 channels
     ):
         super().__init__(dim, grid, prefix, causal, heads)
         self.qkv,self.out = nn.Linear(dim, 3*dim),nn.Linear(dim, dim)
@@ -117,12 +115,12 @@ class LinearTransformerAttention(_Baseline):
 class LinearAttention(_Baseline):
     "Efficient attention by two softmaxes (Shen et al. 2018); if causal, by running sums of e^k."
     def __init__(self,
-        dim:int,             # Channels per token
-        grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no position on the grid
+        prefix:Whole=0,      # Tokens in front that have no position on the grid
         causal:bool=False,   # Each token reads only itself and what came before
-        heads:int=None,      # Heads, a divisor of `dim`; `None`: one for every 64 channels
+        heads:Positive=None, # Heads, a divisor of `dim`; `None`: one for every 64 channels
     ):
         super().__init__(dim, grid, prefix, causal, heads)
         library = _library('linear-attention-transformer').linear_attention_transformer
@@ -133,14 +131,14 @@ class LinearAttention(_Baseline):
 class PerformerAttention(_Baseline):
     "Attention by random features (Choromanski et al. 2020)."
     def __init__(self,
-        dim:int,             # Channels per token
-        grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no position on the grid
-        causal:bool=False,   # Each token reads only itself and what came before
-        heads:int=None,      # Heads, a divisor of `dim`; `None`: one for every 64 channels
-        features:int=None,   # Random features of a head; `None`: c log c, for its c channels
-        relu:bool=False,     # ReLU of the projections instead of the exponential
+        prefix:Whole=0,         # Tokens in front that have no position on the grid
+        causal:bool=False,      # Each token reads only itself and what came before
+        heads:Positive=None,    # Heads, a divisor of `dim`; `None`: one for every 64 channels
+        features:Positive=None, # Random features of a head; `None`: c log c, for its c channels
+        relu:bool=False,        # ReLU of the projections instead of the exponential
     ):
         super().__init__(dim, grid, prefix, causal, heads)
         channels = dim//self.heads
@@ -160,12 +158,12 @@ class PerformerAttention(_Baseline):
 class DenseSynthesizer(_Baseline):
     "Each token makes its own scores over all positions (Tay et al. 2020, the dense form)."
     def __init__(self,
-        dim:int,             # Channels per token
-        grid:tuple[int,...], # Token grid, `(h, w)` or `(n,)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(h, w)` or `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no position on the grid
+        prefix:Whole=0,      # Tokens in front that have no position on the grid
         causal:bool=False,   # Each token reads only itself and what came before
-        heads:int=None,      # Heads, a divisor of `dim`; `None`: one for every 64 channels
+        heads:Positive=None, # Heads, a divisor of `dim`; `None`: one for every 64 channels
     ):
         super().__init__(dim, grid, prefix, causal, heads)
         n = count_tokens(grid, prefix)
@@ -188,13 +186,13 @@ class DenseSynthesizer(_Baseline):
 class LocalAttention(_Baseline):
     "Attention among neighbouring blocks of a sequence (Parmar et al. 2018, local1d)."
     def __init__(self,
-        dim:int,             # Channels per token
-        grid:tuple[int,...], # Token grid, `(n,)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(n,)`
         *,
-        prefix:int=0,        # Tokens in front that have no position on the grid; only 0
+        prefix:Whole=0,      # Tokens in front that have no position on the grid; only 0
         causal:bool=False,   # Each token reads only itself and what came before
-        heads:int=None,      # Heads, a divisor of `dim`; `None`: one for every 64 channels
-        window:int=128,      # Tokens in a block; each token reads its own and the ones beside it
+        heads:Positive=None, # Heads, a divisor of `dim`; `None`: one for every 64 channels
+        window:Positive=128, # Tokens in a block; each token reads its own and the ones beside it
     ):
         super().__init__(dim, grid, prefix, causal, heads)
         if len(grid) == 2 or prefix:
@@ -214,14 +212,14 @@ class LocalAttention(_Baseline):
 class LambdaLayer(_Baseline):
     "A linear map made from the context and from relative positions (Bello 2021)."
     def __init__(self,
-        dim:int,             # Channels per token
-        grid:tuple[int,...], # Token grid, `(h, w)`
+        dim:Positive, # Channels per token
+        grid:Grid,    # Token grid, `(h, w)`
         *,
-        prefix:int=0,        # Tokens in front that have no position on the grid; only 0
-        causal:bool=False,   # Each token reads only itself and what came before; only `False`
-        heads:int=None,      # Heads, a divisor of `dim`; `None`: one for every 64 channels
-        keys:int=16,         # Channels of queries and keys
-        window:int=None,     # Odd width in which offsets are learned; `None`: all of a square grid
+        prefix:Whole=0,       # Tokens in front that have no position on the grid; only 0
+        causal:bool=False,    # Each token reads only itself and what came before; only `False`
+        heads:Positive=None,  # Heads, a divisor of `dim`; `None`: one for every 64 channels
+        keys:int=16,          # Channels of queries and keys
+        window:Positive=None, # Odd width in which offsets are learned; `None`: all of a square grid
     ):
         super().__init__(dim, grid, prefix, causal, heads)
         if len(grid) != 2 or prefix:

@@ -13,7 +13,6 @@ from pathlib import Path
 import timm,torch
 from torch import nn,Tensor
 from safetensors.torch import load_file
-from ..errors.arguments import checked
 from ..attention import Attention
 from ..backbone import Backbone
 from ..families import check_known
@@ -21,7 +20,6 @@ from ..names import SOURCES,convert_state,describe_source,rename_part,source_of
 from ..vision import MODELS,SIZES,create_model,model_names
 
 # %% ../../nbs/models/04_convert.ipynb #4c640366
-@checked
 def identify(
     state:dict[str,Tensor],  # Weights by name
 )->tuple[str|None,str|None]: # Key of SOURCES and name of our model; `None` for what is unknown
@@ -55,7 +53,6 @@ def _read(path):
     with torch.serialization.safe_globals([argparse.Namespace]):
         return torch.load(path, map_location='cpu', weights_only=True)
 
-@checked
 def read_weights(
     path:str|Path,   # A `.safetensors` file, or one that `torch.save` wrote
 )->dict[str,Tensor]: # Weights by name
@@ -122,7 +119,6 @@ def _renamed(state, source=None):
                          f"{', '.join(list(state)[:3])}, ... {_seems(state)}")
     return convert_state(state, source)
 
-@checked
 def load_weights(
     model:Backbone,                  # A model of ours, changed in place
     weights:str|Path|dict|nn.Module, # A file, a state dict or a module
@@ -142,7 +138,6 @@ def load_weights(
                       f"{own_classes}: it keeps its own")
     return model
 
-@checked
 def from_weights(
     weights:str|Path|dict|nn.Module,  # A file, a state dict or a module
     *,
@@ -189,7 +184,6 @@ def _timm_model(name, pretrained, path):
     _load(model, state, state)
     return model
 
-@checked
 def from_timm(
     source:str|nn.Module,  # Name of a timm model, or a model that timm built
     *,
@@ -219,7 +213,6 @@ def _timm_source(model):
     raise ValueError("timm has no model with the parts of this one: "
                      f"{', '.join(list(model.body.state_dict())[:3])}, ...")
 
-@checked
 def to_timm(
     model:Backbone, # A model of ours
     name:str,       # Name of the timm model to build
@@ -250,7 +243,6 @@ def _take_projections(mixer, attention, dim):
     half = attention.out.weight @ attention.qkv.bias[-dim:]/2
     mixer.out.bias.copy_(attention.out.bias + half)
 
-@checked
 def from_transformer(
     weights:str|Path|dict|nn.Module, # Of a ViT or DeiT, timm's or ours: file, state dict or module
     name:str,                        # An AFT-conv model of ours, of equal width, depth and patches

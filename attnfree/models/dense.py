@@ -26,7 +26,7 @@ from torchvision.transforms import v2
 from torchvision.tv_tensors import Mask
 from timm.layers import to_2tuple
 from timm.models._features import FeatureGetterNet
-from ..errors.arguments import checked,user_path
+from ..errors.arguments import user_path
 from .baselines import import_library
 from ..less_attention.pyramid import PyramidBackbone
 from ..errors.pictures import read_picture
@@ -60,7 +60,6 @@ def _stage_numbers(stages, count, name):
         raise ValueError(f"stages={stages}: {name} has {count} stages, 0 to {count-1}")
     return tuple(numbers)
 
-@checked
 def pyramid_features(
     model:str|nn.Module,            # A pyramid or its name, or any features-only model of timm's
     img_size:int|tuple[int,int],    # Height and width of the images in pixels
@@ -81,7 +80,6 @@ def pyramid_features(
     return FeatureGetterNet(model, out_indices=stages)
 
 # %% ../../nbs/models/05_dense.ipynb #432e3b04
-@checked
 class FeaturePyramid(nn.Module):
     "A backbone's maps made equally wide, and two coarser ones (Lin et al. 2017)."
     def __init__(self,
@@ -100,7 +98,6 @@ class FeaturePyramid(nn.Module):
         return self.fpn(OrderedDict((str(i), m) for i,m in enumerate(self.body(x))))
 
 # %% ../../nbs/models/05_dense.ipynb #c1a08180
-@checked
 class FitAndPad(GeneralizedRCNNTransform):
     "Normalise images, scale them to fit one size without distortion, pad with zeros."
     def __init__(self,
@@ -133,7 +130,6 @@ class FitAndPad(GeneralizedRCNNTransform):
                             for image in images])
 
 # %% ../../nbs/models/05_dense.ipynb #258445f9
-@checked
 def detector(
     model:str|nn.Module,         # What pyramid_features takes
     num_classes:int,             # Labels go from 0 to one below this; COCO's categories need 91
@@ -167,7 +163,6 @@ def _architecture(features):
                          "segmentation-models-pytorch takes encoders that begin with 2 or 4")
     return name
 
-@checked
 def segmenter(
     model:str|nn.Module,         # A pyramid's name, or a pyramid, of which a copy is resized
     classes:int,                 # Number of classes
@@ -230,7 +225,6 @@ class _Coco(CocoDetection):
         return [entry for entry in super()._load_target(id)
                 if not entry.get('iscrowd') and min(entry['bbox'][2:]) > 0]
 
-@checked
 def coco(
     path:str|Path,      # Folder that is or holds `coco/`, as unpacked
     split:str='train',  # 'train', without images that have no object, or 'val', with all
@@ -260,7 +254,6 @@ class _MaskedImages(Dataset):
         classes = torch.where(classes == 0, 255, classes - 1)
         return self.transforms(image, Mask(classes))
 
-@checked
 def ade20k(
     path:str|Path,      # Folder that is or holds `ADEChallengeData2016/`, as unpacked
     split:str='train',  # 'train' or 'val'

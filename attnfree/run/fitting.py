@@ -18,7 +18,7 @@ import torch.distributed as dist
 from fastai.data.core import DataLoaders
 from fastai.torch_core import set_seed
 from torch import nn
-from ..errors.arguments import checked
+from ..errors.arguments import Whole,Workers,checked
 from ..training.callbacks import ConsoleLog,evaluated_model,RunLog
 from ..training.checkpoint import Checkpoint,TrainingStopped
 from .imports import first_line,line_of
@@ -98,7 +98,6 @@ def _try_drawing(run, net, dls):
         print(f"The pictures could not be drawn: {type(error).__name__}: {first_line(error)} "
               f"({line_of(error)}); attnfree_train --resume --out {run} tries again")
 
-@checked
 def run_plan(
     plan:Plan,       # With a folder
     net:nn.Module|None, # From check_plan
@@ -121,12 +120,12 @@ def train(
     dls:DataLoaders,          # Data for `dls.task`, in batches of the recipe's `bs // accumulate`
     run:str|Path,             # Folder of the run: empty, or one to resume
     *,
-    resume:bool=False,        # Resume from the checkpoint in the folder
-    every:int=0,              # Save every n steps too; 0: only after each epoch
-    log:str=None,             # 'tensorboard', 'wandb' or both
-    source:dict=None,         # `data` and `path`, to find the data again
-    start:str|Path=None,      # Run, or published network, whose weights the network starts from
-)->pd.DataFrame:              # The metrics, one row for each epoch
+    resume:bool=False,   # Resume from the checkpoint in the folder
+    every:Whole=0,       # Save every n steps too; 0: only after each epoch
+    log:str=None,        # 'tensorboard', 'wandb' or both
+    source:dict=None,    # `data` and `path`, to find the data again
+    start:str|Path=None, # Run, or published network, whose weights the network starts from
+)->pd.DataFrame:         # The metrics, one row for each epoch
     "Train a model by a recipe and fill its run folder."
     source = (source or {}) | dict(start=None if start is None else str(start))
     settings = settings_from(recipe)
@@ -254,8 +253,8 @@ def _resume_command(folder, imports, skip_bad, **options):
 @checked
 def exit_messages(
     *,
-    workers:int=0,          # Processes that load data
-    every:int=0,            # Steps between checkpoints
+    workers:Workers=0,      # Processes that load data
+    every:Whole=0,          # Steps between checkpoints
     log:str=None,           # Services that log the run
     skip_bad:bool=False,    # Whether examples that cannot be read are skipped
     imports:list[str]=None, # Files that were imported

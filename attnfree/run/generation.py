@@ -14,7 +14,7 @@ import torch
 from fastcore.meta import delegates
 from matplotlib.figure import Figure
 from torch import Tensor,nn
-from ..errors.arguments import checked
+from ..errors.arguments import Amount,Count,Positive,Seed,Whole,checked
 from ..data.datasets import data_set_for
 from ..learner import results_folder
 
@@ -24,7 +24,6 @@ def _check_share(top_p):
     if top_p is not None and not 0 < top_p <= 1:
         raise ValueError(f"top_p={top_p} must be above 0 and at most 1")
 
-@checked
 def sample(
     scores:Tensor,       # Scores of all values, `(b, vocab_size)`
     *,
@@ -49,15 +48,15 @@ def sample(
 # %% ../../nbs/run/08_generation.ipynb #38a74add
 @checked
 def generate(
-    model:nn.Module,     # A CausalLM in evaluation mode
-    start:Tensor,        # What the texts begin with, `(b, n)`, at least one value each
-    tokens:int,          # How many values to add
+    model:nn.Module, # A CausalLM in evaluation mode
+    start:Tensor,    # What the texts begin with, `(b, n)`, at least one value each
+    tokens:Whole,    # How many values to add
     *,
-    temperature:float=1, # As for sample: 0 takes the most likely value
-    top_k:int=None,      # Draw from the k most likely values
-    top_p:float=None,    # Draw from the likeliest values with this total probability
-    seed:int=None,       # Random seed; `None`: torch's own generator
-):                       # Yields the next value of each text, `(b,)`, `tokens` times
+    temperature:Amount=1, # As for sample: 0 takes the most likely value
+    top_k:Count=None,     # Draw from the k most likely values
+    top_p:float=None,     # Draw from the likeliest values with this total probability
+    seed:Seed=None,       # Random seed; `None`: torch's own generator
+):                        # Yields the next value of each text, `(b,)`, `tokens` times
     "Continue texts, value by value; raises `ValueError` at once for what cannot be continued."
     if model.training:
         raise ValueError("model is in training mode, where dropout disturbs it: call model.eval()")
@@ -122,11 +121,11 @@ def _drawable(image, levels):
 
 @checked
 def plot_completions(
-    images:Tensor,    # The original images, `(b, h, w, c)`, or `(b, h, w)`
-    completed:list,   # One or more tensors of the same shape, from complete_images
-    keep:float,       # Share of the rows that was kept
-    levels:int=256,   # How many values a sub-pixel can have
-)->Figure:            # A column for each image
+    images:Tensor,       # The original images, `(b, h, w, c)`, or `(b, h, w)`
+    completed:list,      # One or more tensors of the same shape, from complete_images
+    keep:float,          # Share of the rows that was kept
+    levels:Positive=256, # How many values a sub-pixel can have
+)->Figure:               # A column for each image
     "Images with their lower part hidden, completed, and the originals."
     edge = round(keep*images.shape[1]) - 0.5
     rows = [('kept', images), *(('completed', made) for made in completed), ('original', images)]
@@ -148,7 +147,7 @@ def plot_completions(
 def print_continuation(
     model:nn.Module, # A CausalLM for bytes, in evaluation mode
     prompt:str,      # What the text begins with
-    tokens:int,      # How many bytes to add
+    tokens:Whole,    # How many bytes to add
     **kwargs
 ):
     "Print a text and how the model continues it, byte by byte; options as in `generate`."
@@ -173,9 +172,9 @@ def complete_run(
     model:nn.Module, # Its network
     config:dict,     # Its configuration
     *,
-    images:int=8,    # How many held-out images to complete
-    keep:float=0.5,  # Share of their rows that is given, from the top
-    path:str=None,   # Folder with the data; `None`: that of the run
+    images:Count=8, # How many held-out images to complete
+    keep:float=0.5, # Share of their rows that is given, from the top
+    path:str=None,  # Folder with the data; `None`: that of the run
     **kwargs
 )->Path:             # File of the picture
     "Complete held-out images of a run's data."

@@ -17,7 +17,7 @@ from fastai.data.core import DataLoaders
 from fastai.learner import mk_metric
 from fastai.torch_core import no_random,set_seed,to_cpu,to_detach
 from torch import nn
-from ..errors.arguments import checked,user_path
+from ..errors.arguments import Count,Whole,Workers,checked,user_path
 from ..training.checkpoint import higher_is_better
 from ..training.folder import Run
 from ..data.datasets import create_dls,data_set_for
@@ -110,7 +110,7 @@ def requested_settings(
     data:str=None,                 # Data set; `None`: the recipe's, or digits
     task:str=None,                 # Task, where a data set has several
     model:str=None,                # Name of the network
-    epochs:int=None,               # Passes over the training examples
+    epochs:Count=None,             # Passes over the training examples
     start:str=None,                # Run folder, or published name, of a network to start from
     run:str|Path=None,             # Run folder to resume; `None`: a new run
 )->tuple[Settings,dict]:           # Of the training, and the `source` of the data
@@ -122,7 +122,6 @@ def requested_settings(
     return _begun_settings(run, recipe, given | named, start)
 
 # %% ../../nbs/run/03_plan.ipynb #833b87ce
-@checked
 @dataclass(frozen=True)
 class Plan:
     "Everything that defines a training run."
@@ -145,7 +144,6 @@ class Plan:
     def has_checkpoint(self):
         return self.resume and Run(self.run).resumable
 
-@checked
 def make_plan(
     settings:Settings, # Of the training
     dls:DataLoaders,   # The data, for the task `dls.task`
@@ -169,7 +167,7 @@ def make_plan(
     with error_context(f"task={task.name!r}: no example can be made of data={settings.data!r}"):
         data = dls.source.about(dls) if hasattr(dls, 'source') else data_config(dls)
     with error_context(f"task={task.name!r}: its network cannot be planned"):
-        arguments,refused = task.arguments(settings, data)
+        arguments,refused = task.networks.arguments(task, settings, data)
     return Plan(settings, dls, data, arguments, run, source, resume=resume, every=every, log=log,
                 refused=tuple(refused))
 
@@ -197,8 +195,8 @@ def plan_training(
     source:dict={},      # `path` of the data; `start`, a run to start from; `imports`
     run:str|Path=None,   # Folder of a run to resume; `None`: a new run
     *,
-    workers:int=0,       # Processes that load data
-    every:int=0,         # Save every n steps too; 0: only after each epoch
+    workers:Workers=0,   # Processes that load data
+    every:Whole=0,       # Save every n steps too; 0: only after each epoch
     skip_bad:bool=False, # Skip examples that cannot be read
     log:str=None,        # 'tensorboard', 'wandb' or both
 )->Plan:                 # For check_plan
@@ -209,8 +207,8 @@ def plan_training(
         if settings.tokenizer is not None:
             raise ValueError(f"tokenizer={settings.tokenizer!r} and start={start!r} contradict "
                              "each other: a run uses the tokenizer of the one it starts from")
-        task.check_start(start, read_config(start))
-    task.check_network(settings)
+        task.networks.check_start(task, start, read_config(start))
+    task.networks.check(task, settings)
     begun = [run_folder(folder) for folder in (run, start) if folder is not None]
     kept = [Run(folder).tokenizer for folder in begun]
     tokenizer = next((file for file in kept if file.exists()), settings.tokenizer)
@@ -273,7 +271,6 @@ def _try(plan, net):
                 metric.reset()
                 metric.accumulate(learner)
 
-@checked
 def check_plan(
     plan:Plan,   # The training to check
 )->nn.Module:    # The network with its initial weights
@@ -285,8 +282,8 @@ def check_plan(
     net = build_network(task, plan.arguments)
     if start is not None and not plan.has_checkpoint:
         old,config = load(start)
-        task.check_start(start, config)
-        task.begin_from(net, run_folder(start), old, plan.dls)
+        task.networks.check_start(task, start, config)
+        task.networks.begin_from(net, run_folder(start), old, plan.dls)
     with error_context(f"model={plan.arguments['name']!r} is not a network for task={task.name!r}"):
         task.check_model(net, plan.dls)
         parameter_groups(net)

@@ -13,15 +13,14 @@ import matplotlib.pyplot as plt,torch
 from fastai.torch_core import default_device
 from matplotlib.colors import LinearSegmentedColormap
 from torch import Tensor,nn
-from ..errors.arguments import checked,user_path
+from ..errors.arguments import Count,checked,user_path
 from ..data.images import image_tensor,open_image
-from ..tasks.scores import _short,evaluating
+from ..tasks.scores import short_label,evaluating
 from .imports import error_context
 from ..learner import load,on_trained_ground,results_folder
 from ..tasks import task_named
 
 # %% ../../nbs/run/06_prediction.ipynb #de99f1ce
-@checked
 def score_influence(
     model:nn.Module, # A network; where its `stem` has a `grid`, patch by patch, else pixel by pixel
     x:Tensor,        # One image, prepared as for the network, `(1, c, height, width)`
@@ -62,7 +61,7 @@ def _draw_scores(ax, scores, name, unit):
     bars = ax.barh(range(len(scores)), [*scores.values()], color=colours)
     shown = '{:.1%}'.format if unit == 'probability' else '{:.3g}'.format
     ax.bar_label(bars, [shown(value) for value in scores.values()], padding=3)
-    ax.set_yticks(range(len(scores)), map(_short, scores))
+    ax.set_yticks(range(len(scores)), map(short_label, scores))
     ax.invert_yaxis()
     if unit == 'probability': ax.set(xlim=(0, 1.25), xticks=[0, 0.5, 1])
     else: ax.margins(x=0.35)
@@ -76,7 +75,7 @@ def plot_prediction(
     config:dict=None,       # Of the run, for the part that the network saw; `None`: all of it
     *,
     name:str=None,          # The class whose score the map explains; `None`: the most probable
-    top:int=5,              # Number of classes to show
+    top:Count=5,            # Number of classes to show
     unit:str='probability', # Unit of the scores
 ):                          # The matplotlib figure
     "An image, the influence of its patches on one class score, and the most probable classes."
@@ -88,7 +87,7 @@ def plot_prediction(
                                         layout='constrained')
     edges = _seen(image, config)
     _draw_image(bare, image, edges, 'framed: what the network saw')
-    _draw_image(laid, image, edges, f"influence on '{_short(name)}'")
+    _draw_image(laid, image, edges, f"influence on '{short_label(name)}'")
     red = LinearSegmentedColormap.from_list('layer', [(1, 0, 0, 0), (1, 0, 0, 0.8)])
     layer = laid.imshow(influence.detach().float().cpu(), cmap=red, vmin=0, extent=edges,
                         interpolation='nearest')
@@ -158,10 +157,10 @@ def predict_images(
     run:str,          # Folder of a run, or name of a published network
     images:list[str], # Image files
     *,
-    top:int=5,        # Number of classes to list
-    out:str=None,     # Folder for the pictures, or a file for one; `None`: in the run's folder
-    best:bool=False,  # Take the weights of the best epoch, not of the last
-):                    # Yields text for a terminal for each image, once its picture is drawn
+    top:Count=5,     # Number of classes to list
+    out:str=None,    # Folder for the pictures, or a file for one; `None`: in the run's folder
+    best:bool=False, # Take the weights of the best epoch, not of the last
+):                   # Yields text for a terminal for each image, once its picture is drawn
     "Predict the classes of images; raises `ValueError` for other files and for other runs."
     _check_images(images)
     model,config,task = _load_for_images(run, best)

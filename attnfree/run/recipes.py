@@ -79,7 +79,6 @@ def _bf16_speed():
             measured.append(perf_counter() - begin)
     return min(times[torch.float32])/min(times[torch.bfloat16])
 
-@checked
 def best_precision(
     device:str=None, # Type of the device, such as 'cuda'; `None`: the one that training takes
 )->str:              # 'bf16' or 'fp32'
@@ -220,7 +219,6 @@ class Setting(NamedTuple):
     value:object # What training uses
     source:str   # A table, a section, code, or why there is none
 
-@checked
 def cite(
     source:str,         # Where all of these come from
     **fields,           # Values by field
@@ -523,7 +521,6 @@ def _read_toml(name):
 
 _GONE = [('opt', 'adamw')] # fields that runs of earlier versions have, with the only possible value
 
-@checked
 def recipe_fields(
     name:str|Path|dict|Settings, # A key of RECIPES, a TOML file of fields, or fields by name
 )->dict:                         # The fields that it has, with their values, checked
@@ -551,7 +548,6 @@ def _for_length(fields, given):
         if kept.get('warmup_steps'): kept['warmup_steps'] = math.floor(kept['warmup_steps']*share)
     return kept
 
-@checked
 def settings_from(
     source:str|Path|dict|Settings=None, # A recipe's name or TOML file, fields by name; `None`: none
     **overrides,                        # Values of fields that replace those of the source
@@ -561,7 +557,6 @@ def settings_from(
     given = {field: _checked(field, value) for field,value in overrides.items()}
     return Settings(**_for_length(fields, given) | given)
 
-@checked
 def recipe(
     name:str|Path|dict|Settings, # As the source of settings_from
     **overrides,                 # Values of fields that replace those of the recipe
@@ -614,7 +609,6 @@ def _parse(field, text):
     except (ValueError, KeyError): raise _impossible(field, text) from None
     return _checked(field, value)
 
-@checked
 def parse_settings(
     texts:list[str], # Texts such as 'lr=1e-4'
 )->dict:             # Values by field, for the overrides of recipe
@@ -637,7 +631,6 @@ def _text(value):
     if isinstance(value, (tuple, list)): return ','.join(map(_text, value))
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
-@checked
 def settings_text(
     settings:Settings, # Any
     without=(),        # Fields to leave out
@@ -664,7 +657,6 @@ def recipe_table(
     table.insert(0, 'status', status)
     return table
 
-@checked
 def recipe_sources(
     name:str,     # A key of RECIPES
 )->pd.DataFrame:  # One row for each field: `field`, `value`, `source`

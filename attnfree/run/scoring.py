@@ -13,7 +13,7 @@ from fastai.data.core import DataLoaders
 from fastai.torch_core import default_device
 from fastcore.meta import delegates
 from torch import nn
-from ..errors.arguments import checked,user_path
+from ..errors.arguments import Count,checked,user_path
 from ..training.folder import Run,write_atomically
 from ..data.datasets import data_set_for
 from .imports import error_context
@@ -43,7 +43,6 @@ def _of_run(config, data=None, path=None, *, run=None, size=None, bs=None, worke
         dls = some.dls(task, bs=bs, size=size, workers=workers, augment=False, skip_bad=skip_bad)
     return dls,name,size
 
-@checked
 def run_dls(
     config:dict,           # Configuration of a run
     data:str=None,         # Name of a data set for its task; `None`: that of the run
@@ -74,18 +73,19 @@ class EvaluationPlan(NamedTuple):
 def plan_evaluation(
     run:str,           # Folder of a run, or name of a published network
     *,
-    best:bool=False,   # Take the weights of the best epoch
-    examples:int=None, # Evaluate up to n examples; `None`: all
-    out:str|Path=None, # Folder for the results; `None`: the run's
-    split:str='valid', # For sequences: valid, or test where there is one
-    stride:int=None,   # For bytes: step between windows; `None`: side by side
+    best:bool=False,     # Take the weights of the best epoch
+    examples:Count=None, # Evaluate up to n examples; `None`: all
+    out:str|Path=None,   # Folder for the results; `None`: the run's
+    split:str='valid',   # For sequences: valid, or test where there is one
+    stride:Count=None,   # For bytes: step between windows; `None`: side by side
     **kwargs
 )->EvaluationPlan:     # For run_evaluation
     "Load a run and its data; raises `ValueError` for options that do not fit."
     if examples is not None and examples < 1:
         raise ValueError(f"examples={examples} must be at least 1, or left out for all")
     model,config = load(run, 'best' if best else 'model')
-    if kwargs.get('size') is not None: task_named(config['task']).resize(model, kwargs['size'])
+    if kwargs.get('size') is not None:
+        task_named(config['task']).networks.resize(model, kwargs['size'])
     dls,name,size = _of_run(config, run=run, **kwargs)
     dls.task.check_model(model, dls)
     loader,described = dls.source.held_out(dls, name, size, split, stride)

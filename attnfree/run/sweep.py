@@ -29,7 +29,6 @@ from .fitting import NO_RESULTS
 from ..tasks import task_named
 
 # %% ../../nbs/run/09_sweep.ipynb #48da9723
-@checked
 def sweep_row(
     run:str|Path, # Folder of a finished run
     case:str,     # Settings that it does not share with other runs
@@ -163,7 +162,8 @@ def plan_sweep(
                              "'size=512 bs=8', without a slash")
         given = parse_settings([*shared, *case.split(), f'seed={seed}'])
         settings = settings_of(recipe, **given)
-        if seed == seeds[0]: task_named(settings.task).check_network(settings)
+        task = task_named(settings.task)
+        if seed == seeds[0]: task.networks.check(task, settings)
         same = first.setdefault(json.dumps(dict(settings), sort_keys=True), case)
         kept = '_'.join(case.split())
         name = f'{kept}_{seed}'
@@ -267,7 +267,6 @@ def _difference(row, run):
         if there != here:
             return f"was trained with {name}={there}, and this sweep has {name}={here}"
 
-@checked
 def trained_runs(
     plan:dict[str,SweepRun], # From plan_sweep or read_sweep
 )->set[str]:                 # Names of the runs that have rows
@@ -286,7 +285,6 @@ def trained_runs(
         done.add(name)
     return done
 
-@checked
 def keep_row(
     plan:dict[str,SweepRun], # From plan_sweep or read_sweep
     name:str,                # Name of a finished run
@@ -305,7 +303,6 @@ def keep_row(
     write_atomically(run.rows, table.to_csv(index=False, float_format='%.8g').encode())
     return table
 
-@checked
 def keep_weights(
     run:str|Path,    # Folder of a finished run
     folder:str|Path, # Where its configuration and weights go, as float16

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from filelock import FileLock,Timeout
-from ..errors.arguments import checked,user_path
+from ..errors.arguments import checked,user_path,within
 from ..training.folder import Run,write_atomically
 from .imports import import_all
 from ..learner import read_config
@@ -262,10 +262,10 @@ def run_sweep(
     out:str|Path,            # Folder for the runs
     train,                   # Trains one run, as attnfree_train does
     *,
-    processes:int=1,         # Runs at once, each in a process of its own; 1: in this one
-    nice:int=0,              # How far to lower the priority, up to 19
-    **options                # For `train`: path, workers
-)->dict[str,str]:            # Names of the runs that failed, and why
+    processes:within(int, 1, 1024)=1, # Runs at once, each in a process of its own; 1: in this one
+    nice:within(int, 0, 19)=0,        # How far to lower the priority, up to 19
+    **options                         # For `train`: path, workers
+)->dict[str,str]:                     # Names of the runs that failed, and why
     "Train the runs that are not finished, those already begun first; each adds its row."
     out,failed = user_path(out, 'out'),{}
     path = options.get('path')

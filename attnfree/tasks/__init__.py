@@ -1,5 +1,6 @@
 "Tasks: what a network is trained to do with the examples of a data set."
 from attnfree.tasks.task import *
+from attnfree.tasks.networks import *
 from attnfree.tasks.classes import *
 from attnfree.tasks.images import *
 from attnfree.tasks.texts import *

@@ -13,11 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from ..errors.arguments import checked,user_path
+from ..errors.arguments import user_path
 from .tokens import ByteTokenizer,CLS,MASK,SEP,SPECIAL,_write
 
 # %% ../../nbs/text/01_corpus.ipynb #42d02c23
-@checked
 def text_files(
     path:str|Path=None, # A file or a folder; `None`: the source of Python's standard library
 )->dict[str,Path]:      # Files by their names within the folder, empty ones left out
@@ -42,7 +41,6 @@ def text_files(
                          "name a file with text in it, or a folder of such files")
     return files
 
-@checked
 def hold_out(
     files:dict[str,Path], # Files by name
     share:float=0.05,     # Share of them to hold out
@@ -102,7 +100,6 @@ def _cut(block):
     while end > len(block) - 4 and 0x80 <= block[end-1] < 0xc0: end -= 1  # within a letter
     return end - (block[end-1] >= 0xc0)                                   # and at its beginning
 
-@checked
 def read_blocks(
     file:str|Path,   # Any file; packed by gzip, bzip2 or xz, it is unpacked
     size:int=1<<20,  # Bytes to read at once
@@ -127,7 +124,6 @@ def read_blocks(
             raise ValueError(f"{str(file)!r} is damaged ({e}): fetch it again") from e
     if rest: yield rest
 
-@checked
 class Texts:
     "The text of some files, block by block; it can be iterated over any number of times."
     def __init__(self,
@@ -149,7 +145,6 @@ class Texts:
                              "or use ByteTokenizer(), which takes any bytes") from e
 
 # %% ../../nbs/text/01_corpus.ipynb #07b4e882
-@checked
 class Corpus:
     "The tokens of some files, read from disk when they are used."
     def __init__(self,
@@ -207,7 +202,6 @@ def _corpus_key(files, tokenizer):
         about.append((name, str(file.resolve()), stat.st_size, stat.st_mtime_ns))
     return md5(json.dumps([READER, tokenizer.text(), about]).encode()).hexdigest()
 
-@checked
 def token_corpus(
     files:dict[str,Path], # Files by name
     tokenizer,            # ByteTokenizer or PieceTokenizer
@@ -225,7 +219,6 @@ def token_corpus(
     return Corpus(target)
 
 # %% ../../nbs/text/01_corpus.ipynb #b00bde6f
-@checked
 class TextWindows:
     "Consecutive windows of a corpus, each read when it is indexed."
     def __init__(self,
@@ -252,7 +245,6 @@ class TextWindows:
         return self.corpus.tokens[begin:min(begin + self.length, self.starts[text+1])]
 
 # %% ../../nbs/text/01_corpus.ipynb #7b6fdbc2
-@checked
 def masked_example(
     tokens:np.ndarray,             # Consecutive tokens of a text, at least 2 and at most n − 3
     n:int,                         # Tokens of the example

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from timm.layers import register_notrace_module,trunc_normal_
 from torch import nn,Tensor
-from ..errors.arguments import checked
+from ..errors.arguments import Count,Fraction,Positive,Whole,checked
 from ..backbone import Backbone,Readout,init_linear
 from ..mixer import call_whole,check_plain,count_tokens,is_plain,readable,zeros_for
 from ..packing import Texts
@@ -46,14 +46,14 @@ def _check_positions(at, x):
 class TokenEmbedding(nn.Module):
     "Vectors of each token, its segment and optionally its position, added (Devlin et al. 2019)."
     def __init__(self,
-        vocab_size:int,       # Size of the vocabulary
-        dim:int,              # Channels per token
-        n:int,                # Tokens of the longest text
+        vocab_size:Count, # Size of the vocabulary
+        dim:Positive,     # Channels per token
+        n:Count,          # Tokens of the longest text
         *,
-        segments:int=2,       # Kinds of segments, such as a first and a second sentence; 0: none
+        segments:Whole=2,     # Kinds of segments, such as a first and a second sentence; 0: none
         positions:bool=False, # Learn a vector for each position
         norm:bool=True,       # Normalise the sum
-        drop:float=0,         # Dropout after the norm
+        drop:Fraction=0,      # Dropout after the norm
     ):
         super().__init__()
         count_tokens((n,))
@@ -107,7 +107,6 @@ class TokenEmbedding(nn.Module):
         return new
 
 # %% ../../nbs/text/03_model.ipynb #f0a907de
-@checked
 class TextModel(Backbone):
     "Stem, body and readout for text in place of images."
     def __init__(self,
@@ -163,7 +162,6 @@ class TextModel(Backbone):
         super().reset_classifier(num_classes, global_pool)
 
 # %% ../../nbs/text/03_model.ipynb #04ba2454
-@checked
 class VocabularyReadout(nn.Module):
     "Scores over the vocabulary: products with the vectors of its entries, plus a bias."
     token_vectors = 'weight', # parameters that are vectors of tokens, or `None`
@@ -185,7 +183,6 @@ class VocabularyReadout(nn.Module):
         "Compare every token with every entry of the vocabulary."
         return F.linear(x, words if self.weight is None else self.weight, self.bias)
 
-@checked
 class LanguageModel(TextModel):
     "A model that scores the whole vocabulary at every position."
     def __init__(self,
@@ -326,7 +323,6 @@ class CausalLM(LanguageModel):
         return super().no_weight_decay() | {f'stem.{name}.weight' for name in tables}
 
 # %% ../../nbs/text/03_model.ipynb #b3125b08
-@checked
 class TextClassifier(TextModel):
     "A class for a text or a pair of texts, from its first token."
     def __init__(self,
@@ -341,7 +337,6 @@ class TextClassifier(TextModel):
         readout = Readout(body.dim, num_classes, 'cls', prefix=1, drop=drop)
         super().__init__(stem, body, readout, mask_padding=mask_padding)
 
-@checked
 class SpanReadout(nn.Module):
     "Two scores for each token: for the beginning and the end of an answer."
     num_classes = 2
@@ -360,7 +355,6 @@ class SpanReadout(nn.Module):
         "Score every token."
         return self.drop(x) if pre_logits else self.head(self.drop(x))
 
-@checked
 class AnswerSpan(TextModel):
     "Where in a text an answer begins and ends."
     def __init__(self,
@@ -391,9 +385,9 @@ def fine_tune(
     model:TextModel,   # A pre-trained model; the new one shares its stem and body
     task:str,          # 'classes' or 'span'
     *,
-    num_classes:int=2, # Number of classes, for 'classes'
-    drop:float=0.1,    # Dropout before the new head
-)->TextModel:          # A model with a new head around the same stem and body
+    num_classes:Whole=2, # Number of classes, for 'classes'
+    drop:Fraction=0.1,   # Dropout before the new head
+)->TextModel:            # A model with a new head around the same stem and body
     "The model for another task, with a new, untrained head."
     if task not in ('classes', 'span'):
         raise ValueError(f"task={task!r} must be 'classes' or 'span'")
@@ -401,7 +395,6 @@ def fine_tune(
     return build(model.stem, model.body, drop=drop, mask_padding=model.mask_padding)
 
 # %% ../../nbs/text/03_model.ipynb #84e8ccb8
-@checked
 def token_loss(
     scores:Tensor, # Scores over the vocabulary for each position, `(b, k, vocab_size)`
     labels:Tensor, # The true tokens, -100 where nothing is predicted, `(b, k)`
@@ -413,7 +406,6 @@ def token_loss(
     each = F.cross_entropy(scores, flat, ignore_index=-100, reduction='none').view_as(labels)
     return each.sum(dim=1)/(labels != -100).sum(dim=1).clamp(min=1)
 
-@checked
 def span_loss(
     scores:Tensor, # Scores for beginning and end, `(b, n, 2)`
     first:Tensor,  # Token where the answer begins, `(b,)`

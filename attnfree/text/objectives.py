@@ -87,7 +87,6 @@ def _check_words(number, texts, tokenizer, n, room):
                          f"an example of n={n} has room for {room}: "
                          "use a larger n, or cut such words with skip_bad=True")
 
-@checked
 def encode_sentences(
     rows:list[tuple],    # Rows of one or two texts
     tokenizer,           # ByteTokenizer or PieceTokenizer
@@ -133,7 +132,6 @@ def _misplaced(question):
     return [(begin, text) for begin,text in question.answers
             if not text or begin < 0 or not question.context.startswith(text, begin)]
 
-@checked
 def read_squad(
     file:str|Path,       # A file of SQuAD v1.1 or v2.0, also with `.xz`
     skip_bad:bool=False, # Leave out, and count, questions with a misplaced answer
@@ -185,7 +183,6 @@ def _place_windows(asked, contexts, n, stride):
             windows.append((i, len(question)+2, first, min(room, len(context) - first)))
     return windows
 
-@checked
 class AnswerWindows:
     "Questions with overlapping windows of their contexts, as examples of n tokens."
     def __init__(self,
@@ -240,7 +237,6 @@ def _best_span(start, end, longest, candidates):
     i,j = np.unravel_index(sums.argmax(), sums.shape)
     return float(sums[i,j]),firsts[i],lasts[j]
 
-@checked
 def best_answers(
     start:np.ndarray,      # Scores for the first token, `(windows, n)`
     end:np.ndarray,        # Scores for the last token, `(windows, n)`
@@ -262,7 +258,6 @@ def best_answers(
     return answers,{name: none[name] - best[name] for name in none}
 
 # %% ../../nbs/text/02_objectives.ipynb #3de3cb90
-@checked
 def normalise_answer(
     text:str, # An answer
 )->str:       # The form in which answers are compared
@@ -270,7 +265,6 @@ def normalise_answer(
     text = text.lower().translate(str.maketrans('', '', string.punctuation))
     return ' '.join(re.sub(r'\b(a|an|the)\b', ' ', text).split())
 
-@checked
 def answer_scores(
     answer:str,        # The predicted answer
     golds:list[str],   # Correct answers
@@ -296,7 +290,6 @@ def _best_threshold(metric, answered, unanswerable, scores):
     threshold = float(scores[order][ends[best-1]]) if best else -math.inf
     return float(100*totals[best]/len(order)),threshold
 
-@checked
 def squad_scores(
     answers:dict[str,str],     # Answers by the questions' ids
     questions:list[Question],  # From read_squad

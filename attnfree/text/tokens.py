@@ -88,7 +88,6 @@ class ByteTokenizer:
         _write(file, self.text())
 
 # %% ../../nbs/text/00_tokens.ipynb #6bf701fa
-@checked
 class PieceTokenizer:
     "Pieces of words, by the `tokenizers` library."
     def __init__(self,
@@ -195,7 +194,6 @@ def _find_letters(texts, size):
     more = frequent(room) # each letter may be two pieces: at the beginning of a word, and within
     return more if len(more) <= room else letters
 
-@checked
 def report_unknown(
     ids:np.ndarray, # Ids of a text or of many, padding included
     where:str,      # What they are of, for the message
@@ -207,7 +205,6 @@ def report_unknown(
         print(f"{unknown/tokens:.0%} of the tokens of {where} are {SPECIAL[UNK]}, which says "
               "nothing of their text: use a tokenizer learned from such texts, or bytes")
 
-@checked
 def train_pieces(
     texts,         # Texts that can be iterated over twice, such as a list; no generator
     size:int=4096, # Tokens requested; a small text may give fewer
@@ -258,7 +255,6 @@ def _settled(pieces):
     rounded = [(piece, round(settled(piece, score), 3)) for piece,score in pieces]
     return sorted(rounded, key=lambda pair: (-pair[1], pair[0]))
 
-@checked
 def train_unigram(
     texts,           # Texts that can be iterated over, such as a list
     size:int=32_000, # Tokens requested; a small text may give fewer
@@ -281,7 +277,6 @@ def train_unigram(
     return PieceTokenizer(_unigram_tokenizer(vocab=vocabulary, unk_id=UNK))
 
 # %% ../../nbs/text/00_tokens.ipynb #6f12a17a
-@checked
 def check_vocab(
     tokenizer,      # ByteTokenizer or PieceTokenizer
     vocab_size:int, # Size of the model's vocabulary

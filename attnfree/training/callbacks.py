@@ -27,7 +27,6 @@ from timm.data.auto_augment import (augment_and_mix_transform,auto_augment_trans
 from timm.data.random_erasing import RandomErasing
 from torchvision.transforms import AutoAugment,AutoAugmentPolicy
 from timm.utils import ModelEmaV3
-from ..errors.arguments import checked
 from .folder import Run,write_atomically
 from .processes import unwrap_model,rank_and_world
 
@@ -37,7 +36,6 @@ def _searched(policy, options):
     if '-' in policy: raise ValueError(f"policy={policy!r} takes no options: leave them out")
     return AutoAugment(AutoAugmentPolicy(policy), fill=options['img_mean'])
 
-@checked
 class AutoPolicy(Transform):
     "RandAugment, AutoAugment or AugMix on the training images, by timm or torchvision."
     order,split_idx = 2,0 # after cropping, before it becomes a tensor; training images only
@@ -67,7 +65,6 @@ class AutoPolicy(Transform):
         return type(x)(self.policy(x))
 
 # %% ../../nbs/training/04_callbacks.ipynb #6b0fd7bc
-@checked
 class SmoothCrossEntropy(nn.Module):
     "Cross-entropy for classes or for shares of classes; smoothed in training only."
     y_int = True # fastai's MixUp and CutMix mix the losses of classes
@@ -92,7 +89,6 @@ class SmoothCrossEntropy(nn.Module):
     def decodes(self, scores): return scores.argmax(dim=-1)
 
 # %% ../../nbs/training/04_callbacks.ipynb #5a61f4da
-@checked
 class MixupCutMix(Callback):
     "Mixup and CutMix on each training batch, for a loss that takes shares of classes."
     order,run_valid = 6,False # after Erase, before mixed precision
@@ -119,7 +115,6 @@ class MixupCutMix(Callback):
         x,y = self.mixer(self.x.as_subclass(Tensor).clone(), self.y.as_subclass(Tensor))
         self.learn.xb,self.learn.yb = (x,),(y,)
 
-@checked
 class Erase(Callback):
     "Random erasing of one rectangle of noise in training images."
     order,run_valid = 5,False
@@ -134,7 +129,6 @@ class Erase(Callback):
         self.learn.xb = (RandomErasing(self.probability, mode='pixel', device=x.device)(x),)
 
 # %% ../../nbs/training/04_callbacks.ipynb #423c55ac
-@checked
 class EMA(Callback):
     "Keep the moving average of the weights, and evaluate it in place of the last weights."
     name,order = 'ema',-20 # before fastai sets training or evaluation mode
@@ -173,7 +167,6 @@ class EMA(Callback):
         self.steps = state['steps']
         self.average.module.load_state_dict(state['weights'])
 
-@checked
 def trained_model(
     learn:Learner, # Any Learner
 )->nn.Module:      # The network that is trained
@@ -182,7 +175,6 @@ def trained_model(
     swapped = ema is not None and ema.trained is not None
     return unwrap_model(ema.trained if swapped else learn.model)
 
-@checked
 def evaluated_model(
     learn:Learner, # Any Learner
 )->nn.Module:      # The network whose metrics are reported
@@ -192,7 +184,6 @@ def evaluated_model(
     return ema.average.module if averaged else trained_model(learn)
 
 # %% ../../nbs/training/04_callbacks.ipynb #be9ddb67
-@checked
 class Precision(MixedPrecision):
     "Mixed precision by autocast on the device of the model."
     name = 'mixed_precision' # fastai looks for it by this name
@@ -283,7 +274,6 @@ class MeanLoss(AvgLoss):
         self.count += examples
 
 # %% ../../nbs/training/04_callbacks.ipynb #bbb0a37b
-@checked
 class TopK(Metric):
     "Share of the targets, one or several of each example, that are among the k highest scores."
     higher_is_better = True
@@ -304,7 +294,6 @@ class TopK(Metric):
     def name(self): return 'accuracy' if self.k == 1 else f'top{self.k}_accuracy'
 
 # %% ../../nbs/training/04_callbacks.ipynb #32b33522
-@checked
 class StopAfter(Callback):
     "End the training part of an epoch at a batch of the run; evaluation and saving follow."
     order,run_valid = 110,False # after all that looks at a batch, and what restores its number
@@ -338,7 +327,6 @@ class _BatchEnd(Callback):
     order,run_valid = 100,False
     def after_batch(self): self.learn.run_log.last = perf_counter()
 
-@checked
 class RunLog(Callback):
     "Write `metrics.csv` every epoch and `steps.csv` every n steps, in the first process only."
     order = 55 # after the Recorder
@@ -416,7 +404,6 @@ def _watched():
     ipython = sys.modules.get('IPython')
     return sys.stdout.isatty() or (ipython is not None and ipython.get_ipython() is not None)
 
-@checked
 def duration(
     seconds:float, # From 0
 )->str:            # In a suitable unit
@@ -436,7 +423,6 @@ def _estimate(left, seconds, waited, steps):
     return (f'{says}; {threads} of {cores} processors compute: --set threads={cores} may be '
             'faster')
 
-@checked
 class ConsoleLog(Callback):
     "Say how long a training will take, and where no bar is visible print a line for each epoch."
     order = 60 # after RunLog, which it reads

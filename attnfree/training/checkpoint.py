@@ -62,7 +62,6 @@ def _checksum(tensors, metadata):
         total.update(tensor.flatten().view(torch.uint8).numpy())
     return total.hexdigest()
 
-@checked
 def save_tensors(
     file:str|Path,            # A `.safetensors` file
     tensors:dict[str,Tensor], # By name
@@ -76,7 +75,6 @@ def save_tensors(
     about = metadata | dict(checksum=_checksum(tensors, metadata))
     write_atomically(file, save(tensors, about), before)
 
-@checked
 def load_tensors(
     file:str|Path, # A `.safetensors` file; without a checksum it is taken as it is
 )->tuple:          # Tensors by name, texts by name
@@ -93,7 +91,6 @@ def load_tensors(
                          "it was written with")
     return tensors,about
 
-@checked
 def save_state(
     file:str|Path,        # A `.safetensors` file
     state,                # Nested dicts, lists and tuples of tensors, arrays, numbers and text
@@ -122,7 +119,6 @@ def load_state(
     return _unpack(json.loads(about['state']), tensors)
 
 # %% ../../nbs/training/07_checkpoint.ipynb #ff347890
-@checked
 class TrainingStopped(KeyboardInterrupt):
     "Ctrl-C or SIGTERM came, and the training was saved."
     def __init__(self,
@@ -180,7 +176,6 @@ def _spoilt(weights):
     for name,value in weights.items():
         if value.is_floating_point() and not value.isfinite().all(): return name
 
-@checked
 def training_state(
     learn:Learner,            # In the middle of `fit`
     position:tuple[int,int],  # The next epoch and batch
@@ -228,7 +223,6 @@ def _check_state(learn, state):
         raise ValueError("the checkpoint and this Learner differ in callbacks: "
                          f"{', '.join(other)}; resume with the same recipe")
 
-@checked
 def restore_training(
     learn:Learner, # At the beginning of `fit`
     state:dict,    # From training_state
@@ -268,7 +262,6 @@ def _no_metric(name, names):
     "The error for a metric that is not measured."
     return ValueError(f"monitor={name!r} is not among the metrics: {', '.join(map(str, names))}")
 
-@checked
 def higher_is_better(
     name:str,     # 'train_loss', 'valid_loss' or the name of a metric
     metrics:list, # fastai's metrics
@@ -283,7 +276,6 @@ def higher_is_better(
     raise ValueError(f"monitor={name!r}: this metric does not say whether more of it is better: "
                      "set its attribute higher_is_better to True or False")
 
-@checked
 def last_checkpoint(
     folder:str|Path, # Of a run
 )->tuple:            # The state; and what was wrong with the last one, `None`: nothing
@@ -307,7 +299,6 @@ def _rows(file, last):
         return [row for row in rows if float(row['epoch']) <= last]
     except (OSError, ValueError, KeyError, TypeError, csv.Error): return []
 
-@checked
 def best_state(
     folder:str|Path, # Of a run without an intact checkpoint
 )->dict:             # Weights, metrics and position, without optimiser and random numbers
@@ -321,7 +312,6 @@ def best_state(
     return dict(model=weights, position=(epochs, 0), best=float(about['value']), callbacks={},
                 random=[], logs=logs)
 
-@checked
 class Checkpoint(Callback):
     "Save all that a training needs to go on, and go on from there."
     order,name = 70,'checkpoint' # after every callback whose state it saves or restores

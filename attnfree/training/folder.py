@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pandas as pd
 from filelock import FileLock,Timeout
-from ..errors.arguments import checked
 
 # %% ../../nbs/training/03_folder.ipynb #8f0aa339
 def _keep(file, before):
@@ -24,7 +23,6 @@ def _keep(file, before):
     os.replace(link, before)
     link.unlink(missing_ok=True) # both names were the same file already
 
-@checked
 def write_atomically(
     file:str|Path,       # The file to write
     content:bytes,       # Its whole content
@@ -49,7 +47,6 @@ def write_atomically(
         raise OSError(e.errno, message) from e
 
 # %% ../../nbs/training/03_folder.ipynb #f01d0007
-@checked
 class Run:
     "The folder of a run: what its files are called, and how far the run is."
     def __init__(self,

@@ -27,7 +27,6 @@ def _gpus():
     if kind is None or not count: return [],None
     return [torch.device(kind.type, i) for i in range(count)],torch.get_device_module(kind)
 
-@checked
 def random_states(
     gpus:bool=False, # Also the generators of all GPUs
 )->tuple:            # What set_random_states takes
@@ -36,7 +35,6 @@ def random_states(
     on_gpus = {str(device): module.get_rng_state(device) for device in devices}
     return random.getstate(),np.random.get_state(),torch.get_rng_state(),on_gpus
 
-@checked
 def set_random_states(
     states:tuple, # From random_states
 )->None:
@@ -59,7 +57,6 @@ def seed_all(
     if module is not None: getattr(module, 'manual_seed_all', module.manual_seed)(seed)
 
 @contextmanager
-@checked
 def seeded(
     *numbers:int,    # What the random numbers belong to, for example seed, epoch and position
     gpus:bool=False, # Also the generators of all GPUs
@@ -71,7 +68,6 @@ def seeded(
     finally: set_random_states(before)
 
 # %% ../../nbs/training/01_loader.ipynb #17a85bbc
-@checked
 def epoch_order(
     n:int,         # Items in the data set
     seed:int,      # Seed of the run
@@ -86,7 +82,6 @@ class _Row(int):
     "Number of an item in place of its input; inputs are made for the whole batch."
     shape = () # for fastai's message about items that cannot be one batch
 
-@checked
 class RepeatableDL(TfmdDL):
     "A fastai loader whose batches depend on seed, epoch and position alone."
     def __init__(self,
@@ -267,7 +262,6 @@ class RepeatableDL(TfmdDL):
         return to_detach(b, cpu=cpu, gather=False)
 
 # %% ../../nbs/training/01_loader.ipynb #fa40dd58
-@checked
 def loader_speed(
     dl:RepeatableDL, # The loader to measure, transforms of batches included
     batches:int=50,  # Up to this many batches

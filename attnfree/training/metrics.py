@@ -10,11 +10,9 @@ import math
 import numpy as np
 import torch.nn.functional as F
 from fastai.learner import Metric
-from ..errors.arguments import checked
 from ..text.objectives import AnswerWindows,best_answers,squad_scores
 
 # %% ../../nbs/training/05_metrics.ipynb #86a7c9b3
-@checked
 class Perplexity(Metric):
     "The number of equally likely tokens, or bytes, with the same uncertainty as the network's."
     higher_is_better = False
@@ -44,7 +42,6 @@ class Perplexity(Metric):
     def name(self): return 'byte_perplexity' if self.bytes_per_token else 'perplexity'
 
 # %% ../../nbs/training/05_metrics.ipynb #d932cfbd
-@checked
 class BitsPer(Perplexity):
     "The bits that a value takes when it is compressed with the network's probabilities."
     def __init__(self,
@@ -60,7 +57,6 @@ class BitsPer(Perplexity):
     def name(self): return f'bits_per_{self.unit}'
 
 # %% ../../nbs/training/05_metrics.ipynb #a0a4aa30
-@checked
 class SquadScore(Metric):
     "A score of SQuAD over all held-out questions, in per cent; for one process."
     higher_is_better = True

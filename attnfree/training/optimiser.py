@@ -12,10 +12,8 @@ from torch import nn
 from fastai.callback.schedule import ParamScheduler,SchedCos,SchedLin,SchedNo,combine_scheds
 from fastai.optimizer import OptimWrapper,detuplify_pg
 from timm.optim import param_groups_layer_decay,param_groups_weight_decay
-from ..errors.arguments import checked
 
 # %% ../../nbs/training/02_optimiser.ipynb #c09aa5f4
-@checked
 def model_parts(
     model:nn.Module,         # A Backbone, or a model of timm's
 )->list[list[nn.Parameter]]: # Of stem, body and readout; of others two lists, the classifier last
@@ -41,7 +39,6 @@ def _timm_groups(model, layer_decay):
     for p in frozen: p.requires_grad_(False)
     return groups
 
-@checked
 def parameter_groups(
     model:nn.Module,      # A Backbone, or a model of timm's
     layer_decay:float=1., # Rate of a layer as a fraction of the next one's, above 0
@@ -66,7 +63,6 @@ def _leading(group):
     "Sort key of groups: the fastest last, among equally fast ones those that decay."
     return group['lr_scale'],group['decays']
 
-@checked
 class GroupedAdamW(OptimWrapper):
     "torch's AdamW for the groups of parameter_groups; fastai sees one group for each part."
     def __init__(self,
@@ -114,7 +110,6 @@ class GroupedAdamW(OptimWrapper):
                 group[pair] = tuple(values)
 
 # %% ../../nbs/training/02_optimiser.ipynb #25c903b2
-@checked
 def warmup_schedule(
     lr:float,           # Highest rate
     warmup:float=0.,    # Fraction of the training in which it rises, from 0 to below 1

@@ -9,12 +9,10 @@ __all__ = ['Penalty']
 from contextlib import ExitStack
 
 from fastai.callback.core import Callback
-from ..errors.arguments import checked
 from ..mixer import collect_penalty
 from .processes import unwrap_model
 
 # %% ../../nbs/training/06_penalties.ipynb #1d2ed38d
-@checked
 class Penalty(Callback):
     "Add the sum of the penalties of one name, times `weight`, to the loss, in training only."
     order = 1 # after the network is copied or wrapped, before a loss is divided among batches

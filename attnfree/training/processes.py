@@ -18,7 +18,7 @@ from fastai.callback.core import Callback
 from fastai.callback.progress import ProgressCallback
 from fastai.torch_core import default_device
 from fastcore.basics import noop
-from ..errors.arguments import checked
+from ..errors.arguments import Amount,checked
 
 # %% ../../nbs/training/00_processes.ipynb #5c77379d
 def rank_and_world()->tuple[int,int]: # Number of this process, and how many there are
@@ -47,8 +47,8 @@ def _meet(rank, world, timeout):
 
 @checked
 def join_processes(
-    timeout:float=120, # Seconds to wait for the others at the start
-)->tuple[int,int]:     # Number of this process, and how many there are
+    timeout:Amount=120, # Seconds to wait for the others at the start
+)->tuple[int,int]:      # Number of this process, and how many there are
     "Join the processes that `torchrun` or `accelerate launch` started, or raise `ConnectionError`."
     world = int(os.environ.get('WORLD_SIZE', 1))
     if world == 1 or dist.is_initialized(): return rank_and_world()
@@ -69,7 +69,6 @@ def join_processes(
     return rank,world
 
 # %% ../../nbs/training/00_processes.ipynb #7ad3d3ee
-@checked
 def unwrap_model(
     model:nn.Module, # A network, wrapped or not
 )->nn.Module:        # The network itself
@@ -116,7 +115,6 @@ class ManyProcesses(Callback):
     def after_fit(self): self.learn.model = unwrap_model(self.model)
 
 # %% ../../nbs/training/00_processes.ipynb #4d1e0a02
-@checked
 def machine_name(
     device:str='cpu', # 'cpu' or 'cuda'
 )->str:               # For the conditions of a measurement

@@ -169,7 +169,6 @@ def plot_bias_matrices(
     return _matrix_sheet(weights.values[layers,head], titles, weights, limit)
 
 # %% ../../nbs/visualise/01_aft.ipynb #a794ccab
-@checked
 @dataclass(eq=False)
 class KeyMaps:
     "The keys of every layer and head at every position of the grid, before exp."

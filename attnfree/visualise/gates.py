@@ -12,7 +12,7 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from torch import nn,Tensor
+from torch import nn
 from ..errors.arguments import checked
 from .weights import SpatialWeights,_axes,_choose,_scale,_weights
 from .aft import _matrix_sheet,_offsets
@@ -102,7 +102,6 @@ def plot_gates(
 
 # %% ../../nbs/visualise/02_gates.ipynb #e13972f7
 @torch.no_grad()
-@checked
 def tiny_attention_maps(
     model:nn.Module, # A network with attention in it, such as `mlm_amlp_mini_128`
     *inputs,         # What the model takes for a single text or image, such as ids, `(1, n)`

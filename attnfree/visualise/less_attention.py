@@ -302,7 +302,6 @@ def _diagonal(maps):
     "How much tokens read themselves, times the number of tokens, in maps `(b, heads, n, n)`."
     return (maps.diagonal(dim1=-2, dim2=-1).mean()*maps.shape[-1]).item()
 
-@checked
 def diagonal_weight(
     maps,               # A model; or what attention_maps returned
     images:Tensor=None, # With a model: what it takes
@@ -377,7 +376,6 @@ def plot_similarity(
     return _finished(fig, 'Similarity of the maps of two layers')
 
 # %% ../../nbs/visualise/03_less_attention.ipynb #2fc4847d
-@checked
 def score_transforms(
     model:nn.Module,      # A network with LessAttention
 )->dict[str,LayerValues]: # Theta, then Psi, by layer: `(2, heads, n, n)`, heads 1 for shared maps

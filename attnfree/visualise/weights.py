@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from torch import nn,Tensor
-from ..errors.arguments import checked
+from ..errors.arguments import Count,Grid,Whole,checked
 from ..mixer import count_tokens,influence
 
 # %% ../../nbs/visualise/00_weights.ipynb #ddf033c5
@@ -38,8 +38,8 @@ def _checked(values, grid, prefix, *axes):
 class SpatialWeights:
     "The weights between the tokens of every layer, and what they mean."
     values:np.ndarray|Tensor|list # By pair `(layers, heads, n, n)`; offset `(layers, heads, s, s)`
-    grid:tuple[int,...]  # Token grid, `(h, w)` or `(n,)`; by offset on `(n,)` values have one `s`
-    prefix:int=0         # Tokens in front that have no position on the grid
+    grid:Grid            # Token grid, `(h, w)` or `(n,)`; by offset on `(n,)` values have one `s`
+    prefix:Whole=0       # Tokens in front that have no position on the grid
     by:str='pair'        # A weight for each 'pair' of tokens, prefix first, or for each 'offset'
     label:str='weight'   # What the numbers are, for a colour bar
     causal:bool=False    # By offset on sequences: offset 0 is the last and not the middle
@@ -91,7 +91,6 @@ def spatial_weights(
     first = mixers[0]
     return SpatialWeights(values, *_space(model), first.weights_by, first.weights_label, causal)
 
-@checked
 @dataclass(eq=False)
 class HiddenFilters:
     "What each hidden unit of every layer looks at."
@@ -106,7 +105,6 @@ class HiddenFilters:
         values = _floats(self.values)
         self.values = _checked(values, self.grid, self.prefix, 'layers', 'm', n)
 
-@checked
 def hidden_filters(
     model:nn.Module, # A network, a stack of blocks, a block or a mixer
 )->HiddenFilters:
@@ -310,11 +308,11 @@ def plot_spatial_weights(
 def plot_hidden_filters(
     filters,               # A model, or HiddenFilters
     *,
-    layers:int|list=None,  # Which layers, a row each; `None`: all, or 12 evenly spread
-    units:int|list=None,   # Which hidden units, in every layer; `None`: those with the largest norm
-    count:int=8,           # How many, where `units` is `None`
-    limit:float=None,      # Upper end of the colours; `None`: the largest absolute value
-):                         # The matplotlib figure
+    layers:int|list=None, # Which layers, a row each; `None`: all, or 12 evenly spread
+    units:int|list=None,  # Which hidden units, in every layer; `None`: those with the largest norm
+    count:Count=8,        # How many, where `units` is `None`
+    limit:float=None,     # Upper end of the colours; `None`: the largest absolute value
+):                        # The matplotlib figure
     "The filters of chosen hidden units, folded to the grid, one row for each layer."
     filters = _given(filters, HiddenFilters, hidden_filters)
     layers = _choose(layers, len(filters.values), 'layers')
@@ -359,7 +357,6 @@ def plot_reach(
     return fig
 
 # %% ../../nbs/visualise/00_weights.ipynb #00fc80e0
-@checked
 @dataclass(eq=False)
 class InfluenceMaps:
     "The influence of all input tokens on some output tokens, layer by layer, with its context."
@@ -441,7 +438,6 @@ def plot_influence(
                         'What influences each framed token', limit, maps.tokens)
 
 # %% ../../nbs/visualise/00_weights.ipynb #dd1c66ee
-@checked
 def plot_curves(
     metrics,               # The table of a run's `metrics.csv`, or a dict: name of a run to table
     metric:str='accuracy', # Column of the second panel
