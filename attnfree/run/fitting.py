@@ -20,7 +20,7 @@ from fastai.torch_core import set_seed
 from torch import nn
 from ..errors.arguments import Whole,Workers,checked
 from ..training.callbacks import ConsoleLog,evaluated_model,RunLog
-from ..training.checkpoint import Checkpoint,TrainingStopped
+from ..training.checkpoint import Checkpoint,save_tensors,TrainingStopped
 from .imports import first_line,line_of
 from ..learner import attnfree_learner,fit_recipe,new_run,read_config
 from ..learner import recipe_schedule,save_run
@@ -110,7 +110,7 @@ def run_plan(
         return None
     with run.alone():
         net = _trained(plan, net)
-        save_run(run.folder, read_config(run.folder), net)
+        save_tensors(run.weights, net.state_dict())
         if draw: _try_drawing(run.folder, net, plan.dls)
         return run.epochs()
 

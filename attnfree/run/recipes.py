@@ -553,6 +553,7 @@ def settings_from(
     **overrides,                        # Values of fields that replace those of the source
 )->Settings:                            # Every field with its value
     "Settings from what describes them; raises `ValueError` for unknown and impossible fields."
+    if isinstance(source, Settings) and not overrides: return source
     fields = {} if source is None else recipe_fields(source)
     given = {field: _checked(field, value) for field,value in overrides.items()}
     return Settings(**_for_length(fields, given) | given)
