@@ -195,6 +195,7 @@ def _small_sizes(name, causal):
             f'pixels_{name}_mini_32': _small(name, 3072, 4, 128, 512, vocab_size=256),
             f'pixels_{name}_micro_8': _small(name, 64, 4, 64, 256, vocab_size=17)}
 
+@checked
 def text_family(
     name:str,                # Part of the names of its networks
     mixer,                   # Called as `mixer(dim, grid, prefix=0, causal=causal, **options)`

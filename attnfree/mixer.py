@@ -120,7 +120,7 @@ def count_heads(
 )->int:              # Heads, at least 1
     "The number of heads of `dim` channels; raises `ValueError` unless it divides them."
     heads = max(1, dim//channels) if heads is None else heads
-    if dim % heads:
+    if heads < 1 or dim % heads:
         raise ValueError(f"heads={heads} must divide dim={dim}")
     return heads
 

@@ -52,6 +52,9 @@ class Texts:
         longest:int=None,             # Most tokens of a text; `None`: unknown
         causal:bool=False,            # Tokens read none after them, so no padding either
     ):
+        if key_padding_mask is not None and key_padding_mask.dtype != torch.bool:
+            raise ValueError(f"key_padding_mask has dtype {key_padding_mask.dtype}: it must be "
+                             "bool, True where a token is padding")
         self.cu_seqlens,self.padding = cu_seqlens,key_padding_mask
         if cu_seqlens is None: return
         check_borders(cu_seqlens, x)

@@ -335,7 +335,7 @@ class ReadsPieces:
         x:Tensor,                     # Tokens of each text, `(b, n, d)`, at least one
         state:tuple=None,             # State after the preceding tokens; `None`: none
         key_padding_mask:Tensor=None, # `True` where a row waits, `(b, n)`
-    )->tuple:                         # Mixed tokens, `(b, n, d)`, arbitrary where rows wait; state
+    )->tuple:                         # Mixed tokens, `(b, n, ...)`, arbitrary in padding; new state
         "The same as `step` for each token; raises `ValueError` for a state that does not fit."
         if x.ndim != 3 or not x.shape[1]:
             raise ValueError(f"x has shape {tuple(x.shape)}: a piece is (b, n, d), with at least "

@@ -27,8 +27,9 @@ INSIDE = ('attnfree.errors', 'attnfree.run.imports', 'attnfree.measure.gpu',
 
 
 def pages():
-    "The code that people copy: tutorials, results and the first page."
+    "The code that people copy: examples, tutorials, results and the first page."
     nbs = ROOT/'nbs'
+    for example in ROOT.glob('examples/*.py'): yield example.read_text(encoding='utf-8')
     for page in [nbs/'index.ipynb', *nbs.glob('tutorials/*.ipynb'), *nbs.glob('results/*.ipynb')]:
         for cell in json.loads(page.read_text(encoding='utf-8'))['cells']:
             code = ''.join(cell['source'])

@@ -31,7 +31,7 @@ from fastai.vision.augment import (AffineCoordTfm,FlipItem,PadMode,RandomResized
 from fastai.vision.core import PILImage,PILImageBW,cifar_stats,imagenet_stats
 from fasttransform import Pipeline,Transform
 from torchvision.transforms.functional import normalize,to_tensor
-from ..errors.arguments import Count,Seed,Workers,checked,user_path
+from ..errors.arguments import Count,Seed,Workers,checked,user_path,within
 from ..training.loader import RepeatableDL
 from ..errors.pictures import read_picture
 from ..training.processes import rank_and_world
@@ -178,6 +178,7 @@ def _stacked(pairs):
     if images.dim() == 3: return TensorImageBW(images[:,None])
     return TensorImage(images.permute(0, 3, 1, 2).contiguous())
 
+@checked
 class Images:
     "Images with labels, for training and held out."
     inputs,valid_share = 'images',None # where a share was held out, that share
@@ -186,8 +187,8 @@ class Images:
         stats:tuple,       # Mean and standard deviation of each channel from 0 to 1, two lists
         classes:list=None, # Names of the classes, as in labels; `None`: labels are no classes
         *,
-        size:int=None,     # Side of the images in pixels; `None`: the width of the first
-        crop_pct:float=1., # Share of a held-out image's side that is seen
+        size:Count=None,   # Side of the images in pixels; `None`: the width of the first
+        crop_pct:within(float, 1e-3, 1e3)=1., # Share of a held-out image's side that is seen
         parts:tuple=None,  # Lists of functions for the picture and for the label; `None`: of a pair
         cut=None,          # Called with the size, returns transforms that crop training images
         change:list=(),    # fastai's transforms that change training batches (`split_idx=0`)

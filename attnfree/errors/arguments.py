@@ -24,7 +24,8 @@ class Kind(NamedTuple):
     words:str        # What a value must be
     range:tuple=None # Smallest and largest number; `None`: any
 
-    def __repr__(self): return self.words # in an annotation, as `help` shows it
+    def __repr__(self): # in an annotation, as `help` shows it
+        return self.words + (' from {} to {}'.format(*self.range) if self.range else '')
 
     def must(self,
         value, # A value that is not allowed
@@ -99,7 +100,8 @@ def kind_of(
 )->Kind:        # `None` if it allows anything
     "What an annotation allows, also in words."
     origin,members = typing.get_origin(annotation),typing.get_args(annotation)
-    if origin is typing.Annotated: return next(m for m in members if isinstance(m, Kind))
+    if origin is typing.Annotated: # by one of ours, else as its type
+        return next((m for m in members if isinstance(m, Kind)), None) or kind_of(members[0])
     if origin in (typing.Union, types.UnionType): return _union(members)
     if origin is typing.Literal:
         return Kind(lambda v: v in members, 'one of ' + ', '.join(map(repr, members)))
@@ -195,7 +197,7 @@ def _checked(function, constructs):
 def checked(
     thing:Callable, # A function, or a class with its own constructor
 )->Callable:        # The same function with a check, or the same class
-    "Refuse arguments that annotations and names do not allow: `ArgumentError` says which and why."
+    "Refuse arguments that their annotations do not allow: `ArgumentError` says which and why."
     if not isinstance(thing, type): return _checked(thing, constructs=False)
     if '__init__' in vars(thing): thing.__init__ = _checked(thing.__init__, constructs=True)
     return thing

@@ -349,7 +349,7 @@ def _rows(x): return x if x.stride(2) == 1 else x.contiguous() # neighbouring ch
 def _counts(key_padding_mask, count):
     "How often tokens count, padding not at all, float32, `(b, n, 1 or d)`; `None`: all once."
     if key_padding_mask is not None:
-        kept = (~key_padding_mask)[...,None].float()
+        kept = key_padding_mask.logical_not()[...,None].float()
         count = kept if count is None else count*kept
     return count if count is None else count.float().contiguous()
 

@@ -16,7 +16,7 @@ from torch import nn,Tensor
 from torch.utils import _pytree as pytree
 from ..training.checkpoint import load_tensors,save_tensors
 from ..tasks.scores import evaluating
-from ..run.export import check_exportable,exporting,halve_weights,onnx_packages
+from ..run.export import as_onnx,check_exportable,halve_weights,onnx_packages
 
 # %% ../../nbs/live/00_pieces.ipynb #d50a4a3b
 def _split(tree):
@@ -166,7 +166,7 @@ def _program(pieces):
     sizes = [torch.export.Dim(f'batch{layer}', min=1) for layer in range(len(given))]
     shapes = (None, [[None]*len(part) for part in made],
               [[{0: size}]*len(part) for size,part in zip(sizes, given)])
-    with exporting(pieces.model):
+    with as_onnx(pieces.model):
         program = torch.export.export(pieces, examples, dynamic_shapes=shapes)
         graph = torch.onnx.export(program, dynamo=True, verbose=False).model_proto
     made,given = ([*chain(*names)] for names in (made, given))

@@ -13,6 +13,7 @@ from pathlib import Path
 import timm,torch
 from torch import nn,Tensor
 from safetensors.torch import load_file
+from ..errors.arguments import checked
 from ..attention import Attention
 from ..backbone import Backbone
 from ..families import check_known
@@ -138,6 +139,7 @@ def load_weights(
                       f"{own_classes}: it keeps its own")
     return model
 
+@checked
 def from_weights(
     weights:str|Path|dict|nn.Module,  # A file, a state dict or a module
     *,
@@ -184,6 +186,7 @@ def _timm_model(name, pretrained, path):
     _load(model, state, state)
     return model
 
+@checked
 def from_timm(
     source:str|nn.Module,  # Name of a timm model, or a model that timm built
     *,
@@ -213,6 +216,7 @@ def _timm_source(model):
     raise ValueError("timm has no model with the parts of this one: "
                      f"{', '.join(list(model.body.state_dict())[:3])}, ...")
 
+@checked
 def to_timm(
     model:Backbone, # A model of ours
     name:str,       # Name of the timm model to build
@@ -243,6 +247,7 @@ def _take_projections(mixer, attention, dim):
     half = attention.out.weight @ attention.qkv.bias[-dim:]/2
     mixer.out.bias.copy_(attention.out.bias + half)
 
+@checked
 def from_transformer(
     weights:str|Path|dict|nn.Module, # Of a ViT or DeiT, timm's or ours: file, state dict or module
     name:str,                        # An AFT-conv model of ours, of equal width, depth and patches

@@ -26,7 +26,7 @@ from torchvision.transforms import v2
 from torchvision.tv_tensors import Mask
 from timm.layers import to_2tuple
 from timm.models._features import FeatureGetterNet
-from ..errors.arguments import user_path
+from ..errors.arguments import Positive,Whole,checked,user_path
 from .baselines import import_library
 from ..less_attention.pyramid import PyramidBackbone
 from ..errors.pictures import read_picture
@@ -130,12 +130,13 @@ class FitAndPad(GeneralizedRCNNTransform):
                             for image in images])
 
 # %% ../../nbs/models/05_dense.ipynb #258445f9
+@checked
 def detector(
     model:str|nn.Module,         # What pyramid_features takes
-    num_classes:int,             # Labels go from 0 to one below this; COCO's categories need 91
+    num_classes:Whole,           # Labels go from 0 to one below this; COCO's categories need 91
     img_size:int|tuple[int,int], # Height and width in pixels that all images are fitted into
     stages:int|tuple[int,...]=3, # The last n stages of the backbone, or these, counted from 0
-    channels:int=256,            # Channels of the feature pyramid network and of the heads
+    channels:Positive=256,       # Channels of the feature pyramid network and of the heads
 )->RetinaNet:                    # Images and targets to losses; in eval mode images to boxes
     "torchvision's RetinaNet on a pyramid (Lin et al. 2017)."
     if num_classes < 1: raise ValueError(f"num_classes={num_classes} must be at least 1")
@@ -163,9 +164,10 @@ def _architecture(features):
                          "segmentation-models-pytorch takes encoders that begin with 2 or 4")
     return name
 
+@checked
 def segmenter(
     model:str|nn.Module,         # A pyramid's name, or a pyramid, of which a copy is resized
-    classes:int,                 # Number of classes
+    classes:Whole,               # Number of classes
     img_size:int|tuple[int,int], # Height and width of the images in pixels
     decoder:str='fpn',           # 'fpn' or 'upernet'
     **options,                   # Of the library's model, such as `decoder_dropout`
@@ -225,6 +227,7 @@ class _Coco(CocoDetection):
         return [entry for entry in super()._load_target(id)
                 if not entry.get('iscrowd') and min(entry['bbox'][2:]) > 0]
 
+@checked
 def coco(
     path:str|Path,      # Folder that is or holds `coco/`, as unpacked
     split:str='train',  # 'train', without images that have no object, or 'val', with all
@@ -254,6 +257,7 @@ class _MaskedImages(Dataset):
         classes = torch.where(classes == 0, 255, classes - 1)
         return self.transforms(image, Mask(classes))
 
+@checked
 def ade20k(
     path:str|Path,      # Folder that is or holds `ADEChallengeData2016/`, as unpacked
     split:str='train',  # 'train' or 'val'

@@ -24,14 +24,15 @@ def _check_share(top_p):
     if top_p is not None and not 0 < top_p <= 1:
         raise ValueError(f"top_p={top_p} must be above 0 and at most 1")
 
+@checked
 def sample(
-    scores:Tensor,       # Scores of all values, `(b, vocab_size)`
+    scores:Tensor,        # Scores of all values, `(b, vocab_size)`
     *,
-    temperature:float=1, # Divides the scores; 0 takes the most likely value
-    top_k:int=None,      # Draw from the k most likely values; `None`: from all
-    top_p:float=None,    # Draw from the likeliest values with this total probability; `None`: all
+    temperature:Amount=1, # Divides the scores; 0 takes the most likely value
+    top_k:Count=None,     # Draw from the k most likely values; `None`: from all
+    top_p:float=None,     # Draw from the likeliest values with this total probability; `None`: all
     generator:torch.Generator=None, # Random generator, on the scores' device; `None`: torch's own
-)->Tensor:               # A value for each row, `(b,)`
+)->Tensor:                # A value for each row, `(b,)`
     "Sample values by their scores; raises `ValueError` for invalid options."
     _check_share(top_p)
     if temperature == 0: return scores.argmax(dim=-1)

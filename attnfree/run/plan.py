@@ -128,7 +128,7 @@ class Plan:
     settings:Settings # Of the training
     dls:DataLoaders   # The data, for the task `dls.task`
     data:dict         # What the run stores about the data
-    arguments:dict    # Of the network, for the task's `build`
+    arguments:dict    # Of the network, for `task.networks.build`
     run:Path|None     # Folder of the run; `None`: the next free number under `runs/`
     source:dict       # Where data and weights come from: `data`, `path`, `start`, `imports`
     resume:bool=False # Resume from the checkpoint in the folder

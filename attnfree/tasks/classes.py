@@ -32,6 +32,12 @@ class ClassTask(AccuracyTask):
     "The common part of tasks with classes, whatever their network reads."
     unit = 'probability'
 
+    def outputs(self,
+        classes:list, # Names of the classes
+    )->int:           # Their number
+        "A score for each class."
+        return len(classes)
+
     def loss(self,
         settings,      # With `smoothing`
     ):                 # Called as `loss(scores, classes)`

@@ -90,12 +90,6 @@ class Classification(ClassTask, ImageTask):
         "The classes of all held-out images, in order; no image is opened for its label."
         return [int(target) for target in dls.valid_ds.tls[1]]
 
-    def outputs(self,
-        classes:list, # Names of the classes
-    )->int:           # Their number
-        "A score for each class."
-        return len(classes)
-
     def metrics(self,
         dls:DataLoaders, # With `vocab`
     )->list:             # Accuracy; with more than ten classes also top-5 accuracy

@@ -36,7 +36,7 @@ class Networks:
         "Raise `ValueError` for an unknown or unsuitable network, or a mixer without the option."
         from timm import list_models
         from attnfree.families import check_known,family_of
-        from attnfree import language
+        from attnfree import language # registers its networks
         from attnfree.vision import TIMM
         name = settings.model
         suits = 'images' if name.startswith(TIMM) else family_of(name).inputs
@@ -111,7 +111,7 @@ def memory()->int: # In bytes
 
 def build_network(
     task:Task,      # What it is for
-    arguments:dict, # From the task's `arguments`, as a run folder keeps them
+    arguments:dict, # From its networks' `arguments`, as a run folder keeps them
 )->nn.Module:       # The network, freshly initialised
     "Build a network; raises `ValueError` first if that is impossible or takes too much memory."
     name = arguments.get('name')
@@ -214,8 +214,8 @@ class TextNetworks(TokenNetworks):
         if self.head is None: return super().build(arguments)
         from attnfree.text.model import fine_tune
         shell = {name: value for name,value in arguments.items() if name != 'num_classes'}
-        return fine_tune(super().build(shell), self.head, drop=arguments.get('drop', 0),
-                         num_classes=arguments.get('num_classes', 2))
+        options = dict(num_classes=arguments['num_classes']) if self.head == 'classes' else {}
+        return fine_tune(super().build(shell), self.head, drop=arguments.get('drop', 0), **options)
 
     def check_model(self,
         task:Task,       # What the network is for

@@ -173,6 +173,13 @@ def register_task(
         raise ValueError(f"recipe={task.recipe!r} of task {task.name!r} must be a dict of fields")
     if isinstance(task.data, str):
         raise ValueError(f"data={task.data!r} of task {task.name!r} must be a tuple of names")
+    if task.networks is None:
+        raise ValueError(f"task {task.name!r} needs networks: make it an ImageTask, a TextTask or "
+                         "a SequenceTask")
+    for method in ('arguments', 'build', 'check_network', 'check_start', 'begin_from', 'resize'):
+        if hasattr(task, method):
+            raise ValueError(f"task {task.name!r} has a method {method}, which is one of its "
+                             "networks' since 0.4: write a class of Networks with it")
     for method,instead in ('loss', 'loss'),('target', _TARGETS[task.inputs]):
         if _lacks(task, method) and _lacks(task, instead):
             raise ValueError(f"task {task.name!r} needs a method {method}")

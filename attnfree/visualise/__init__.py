@@ -3,3 +3,4 @@ from attnfree.visualise.weights import *
 from attnfree.visualise.aft import *
 from attnfree.visualise.gates import *
 from attnfree.visualise.less_attention import *
+from attnfree.visualise.networks import *
