@@ -23,7 +23,6 @@ def attnfree_hub(
     with quick_imports():
         from attnfree.run.imports import import_all
         from attnfree.families import is_published
-        from attnfree.learner import read_config
         from attnfree.run.cards import load_lines,model_card,run_card
         from attnfree.run.hub import save_for_hub
     with one_line_errors('attnfree_hub'):

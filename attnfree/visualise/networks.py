@@ -15,11 +15,10 @@ from .weights import (plot_hidden_filters,plot_influence,plot_reach,
 
 # %% ../../nbs/visualise/04_networks.ipynb #45c10008
 def image_pictures(
-    model:nn.Module, # A network for images; one without `body`, of timm's, has no pictures
+    model:nn.Module, # A network for images, with a `body`
     images:Tensor,   # What it reads, `(b, c, h, w)`
 )->dict:             # Figures by name
     "What the network learned, and what it reads in a few images."
-    if not hasattr(model, 'body'): return {}
     images = images.as_subclass(Tensor).to(next(model.parameters()).device)
     if hasattr(model.body, 'stages'): return dict(attention=plot_token_attention(model, images))
     mixer = model.body.blocks[0].mixer
