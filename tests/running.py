@@ -10,7 +10,7 @@ os.environ['OMP_NUM_THREADS'] = '1'
 import torch
 
 torch.set_num_threads(1) # before the first fork: a pool of threads does not survive one
-import attnfree.training.checkpoint, attnfree.train, attnfree.run
+import attnfree.training.checkpoint, attnfree.train, attnfree.run.fitting
 
 FORK = multiprocessing.get_context('fork')
 STEPS = 11  # of an epoch, in batches of 64: enough to be killed in
