@@ -10,7 +10,7 @@ and a notebook slowed down by others gets a second try. The minute is for a proc
 torch in 1.8 seconds; a slower one gets longer in proportion. The last line is
 `notebooks: N passed, M failed`.
 """
-import argparse, contextlib, io, multiprocessing, os, subprocess, sys
+import argparse, contextlib, functools, io, multiprocessing, os, subprocess, sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
@@ -24,6 +24,7 @@ def processor_seconds():
     return sum(os.times()[:4])
 
 
+@functools.cache
 def limit():
     "The processor seconds that a notebook may take on this machine."
     def imported():
@@ -66,12 +67,12 @@ def attempt(paths, flags, workers):
 
 def main(paths, flags, workers):
     "Run all, and the slow ones once more alone; returns how many passed and how many failed."
-    count, longest = {True: 0, False: 0}, limit()
+    count = {True: 0, False: 0}
     for path, passed, seconds, busy, errors in attempt(paths, flags, workers):
-        if passed and busy > longest:
+        if passed and busy > LIMIT and busy > limit():
             (_, passed, seconds, busy, errors), = attempt([path], flags, 1)
-            if busy > longest:
-                passed, errors = False, f'took over {longest:.0f} s of a processor, also alone\n'
+            if busy > limit():
+                passed, errors = False, f'took over {limit():.0f} s of a processor, also alone\n'
         count[passed] += 1
         verdict = 'passed' if passed else 'FAILED'
         took = f'{seconds:5.1f} s, processor {busy:5.1f} s'

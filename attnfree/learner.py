@@ -22,8 +22,10 @@ from torch.nn.functional import cross_entropy
 from fastai.callback.channelslast import ChannelsLast
 from fastai.callback.progress import ProgressCallback
 from fastai.callback.training import GradientAccumulation,GradientClip
+from fastai.callback.core import _inner_loop
 from fastai.data.core import DataLoaders,Datasets
 from fastai.learner import Learner,replacing_yield
+from fastcore.basics import getcallable,noop
 from fastcore.foundation import L
 from .errors.arguments import checked,user_path
 from .training.callbacks import (EMA,Erase,MeanLoss,MixupCutMix,Precision,SmoothLoss,
@@ -34,7 +36,7 @@ from .training.folder import Run,write_atomically
 from .data.datasets import DATASETS
 from .data.images import image_tensor,open_grey,open_image
 from .families import NETWORKS,WEIGHTS,check_published,is_published,published_folder
-from .training.loader import RepeatableDL
+from .training.loader import RepeatableDL,end_workers
 from .training.optimiser import GroupedAdamW,parameter_groups,warmup_schedule
 from .training.processes import ManyProcesses,rank_and_world
 from .run.recipes import PENALTIES,recipe_fields,Settings,settings_from
@@ -48,9 +50,29 @@ def _set_loaders(dls, settings):
     if not hasattr(train, 'group'): return
     train.group,train.repeats = settings.accumulate,settings.repeats
     train.limit,valid.limit = settings.train_examples,settings.valid_examples
-    train.workers,valid.workers = None,None # workers start again
+    end_workers(train, valid) # others start, which know this
 
-class _PackedLearner(Learner):
+class _LightLearner(Learner):
+    "A Learner that asks, within a step, only the callbacks that have something to do there."
+    def __call__(self, event_name):
+        "Call an event of all callbacks; those of a step without fastai's search for each."
+        if event_name not in _inner_loop: return super().__call__(event_name)
+        for callback in self._listeners(event_name):
+            runs = callback.run_train if self.training else callback.run_valid
+            if callback.run and runs: getattr(callback, event_name)()
+
+    def _listeners(self, event_name):
+        "The callbacks with a method for an event, in their order."
+        present,known = [*self.cbs.items],self.__dict__.setdefault('_known', {})
+        if known.get('present') != present:
+            known.clear()
+            known['present'] = present
+        if event_name not in known:
+            known[event_name] = [callback for callback in self.cbs.sorted('order')
+                                 if getcallable(callback, event_name) is not noop]
+        return known[event_name]
+
+class _PackedLearner(_LightLearner):
     "A Learner on packed texts, whose batches cannot be cut to one text."
     def summary(self):
         "fastai's summary, of a text that is not packed."
@@ -97,7 +119,7 @@ def attnfree_learner(
     if rank_and_world()[1] > 1: pieces.append(ManyProcesses())
     optimiser = partial(GroupedAdamW, betas=settings.betas, eps=settings.eps)
     splitter = partial(parameter_groups, layer_decay=settings.layer_decay)
-    kind = _PackedLearner if getattr(dls.train_ds, 'pack', False) else Learner
+    kind = _PackedLearner if getattr(dls.train_ds, 'pack', False) else _LightLearner
     learn = kind(dls, model, loss_func=task.loss(settings), metrics=task.metrics(dls),
                     opt_func=optimiser, lr=settings.lr, wd=settings.wd, splitter=splitter,
                     cbs=L(pieces) + L(cbs), path=path)
@@ -135,27 +157,34 @@ def fit_recipe(
     recipe:str|dict|Settings, # The same recipe
     cbs=None,                 # Callbacks for this fit
 )->Learner:                   # The same Learner
-    "Train for the epochs or steps and by the schedule of a recipe."
+    "Train for the epochs or steps and by the schedule of a recipe; its loaders' workers end."
     settings = settings_from(recipe)
     if not settings.epochs and not settings.steps:
         raise ValueError("recipe names neither epochs nor steps: give one of them")
     epochs,callbacks = recipe_schedule(learn.dls, settings)
     # cuDNN's fastest gradients of convolutions are not the same twice
-    with contextmanager(replacing_yield)(torch.backends.cudnn, 'deterministic', True):
-        learn.fit(epochs, settings.lr, cbs=L(callbacks) + L(cbs))
+    try:
+        with contextmanager(replacing_yield)(torch.backends.cudnn, 'deterministic', True):
+            learn.fit(epochs, settings.lr, cbs=L(callbacks) + L(cbs))
+    finally: end_workers(*learn.dls.loaders)
     return learn
 
 # %% ../nbs/run/02_learner.ipynb #bb3215c4
-def learner_case(
-    batch:int=16, # Batch size
-)->dict:          # Setting: functions by name, the bare loop with fused AdamW first
-    "Three training steps of ViT-tiny, 224 pixels: in bare loops, and by a Learner."
-    images,labels = torch.randn(3*batch, 3, 224, 224),torch.arange(3*batch) % 10
-    numbers = list(range(3*batch))
+class _Nothing(nn.Module):
+    "Ten scores, whatever it is given: what takes time is the loop around it."
+    num_classes = 10
+    def __init__(self):
+        super().__init__()
+        self.scores = nn.Parameter(torch.zeros(10))
+    def get_classifier(self): return nn.Identity()
+    def forward(self, x): return self.scores.expand(len(x), -1)
+
+def _epochs_of(network, images, batch):
+    "Functions that train for an epoch: two bare loops, and a Learner."
+    labels,numbers = torch.arange(len(images)) % 10,[*range(len(images))]
     dsets = Datasets(numbers, [[images.__getitem__], [labels.__getitem__]], splits=[numbers, [0]])
     dls = dsets.dataloaders(bs=batch, dl_type=RepeatableDL, num_workers=0)
     dls.vocab = range(10)
-    def network(): return create_model('vit_tiny_patch16_224', num_classes=10)
 
     def bare_loop(fused):
         model = network().train()
@@ -170,9 +199,17 @@ def learner_case(
     with learn.no_logging(): learn.fit(1)
     learn.add_cbs(recipe_schedule(dls, settings_from(epochs=100))[1])
     learn('before_fit'); learn('before_epoch')
-    functions = {'bare loop, fused AdamW': bare_loop(True),
-                 'bare loop, plain AdamW': bare_loop(False), 'Learner': learn._do_epoch_train}
-    return {'ViT-tiny, 224 pixels, three training steps': functions}
+    return {'bare loop, fused AdamW': bare_loop(True), 'bare loop, plain AdamW': bare_loop(False),
+            'Learner': learn._do_epoch_train}
+
+def learner_case(
+    batch:int=16, # Batch size of ViT-tiny
+)->dict:          # Setting: functions by name, the bare loop with fused AdamW first
+    "Three training steps of ViT-tiny, 224 pixels, and a hundred of a network that does nothing."
+    def network(): return create_model('vit_tiny_patch16_224', num_classes=10)
+    return {'ViT-tiny, 224 pixels, three training steps':
+                _epochs_of(network, torch.randn(3*batch, 3, 224, 224), batch),
+            'no network, a hundred training steps': _epochs_of(_Nothing, torch.zeros(100, 1), 1)}
 
 # %% ../nbs/run/02_learner.ipynb #08bb78d4
 def new_run(

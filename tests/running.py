@@ -13,9 +13,9 @@ torch.set_num_threads(1) # before the first fork: a pool of threads does not sur
 import attnfree.training.checkpoint, attnfree.train, attnfree.run.fitting
 
 FORK = multiprocessing.get_context('fork')
-STEPS = 11  # of an epoch, in batches of 64: enough to be killed in
+STEPS, BATCH = 11, 16  # of an epoch: enough to be killed in
 RECIPE = ['mixup=0.2', 'ema=0.9', 'drop_path=0.1', 'augment=rand-m5-mstd0.5-inc1', 'epochs=3',
-          f'train_examples={64*STEPS}', 'valid_examples=128']
+          f'bs={BATCH}', f'train_examples={BATCH*STEPS}', 'valid_examples=128']
 
 
 def _child(log, environment, options, prepare):

@@ -36,7 +36,9 @@ def rows():
 def test_the_table_says_what_is_found(network, check):
     row = rows()[network, check]
     torch.compiler.reset()
-    try: graphs.CHECKS[check](*graphs.build(network))
+    built, *inputs = graphs.build(network)
+    if check in SLOW: built.body.blocks = built.body.blocks[:1]  # of alike ones; compiled in C++
+    try: graphs.CHECKS[check](built, *inputs)
     except Exception as error:
         assert row['works'] == 'False', error
         assert row['note'].startswith(type(error).__name__)

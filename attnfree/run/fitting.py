@@ -269,6 +269,10 @@ def exit_messages(
         raise SystemExit(128 + signal.Signals[stop.name])
     except RuntimeError as error:
         rank,world = rank_and_world()
+        if str(error).startswith('DataLoader worker'): # PyTorch's words
+            raise SystemExit("attnfree_train: a process that loads data was ended from outside "
+                             f"({first_line(error)}). Was the memory full? Go on with --resume, "
+                             f"with fewer --workers than {workers}")
         lost = ('Connection closed', 'Connection reset', 'Broken pipe', 'Socket', 'NCCL')
         if world == 1 or not any(word in str(error) for word in lost): raise
         raise SystemExit(f"attnfree_train: rank {rank} of {world} stops, because another process "

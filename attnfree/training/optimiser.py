@@ -10,7 +10,7 @@ import math
 import torch
 from torch import nn
 from fastai.callback.schedule import ParamScheduler,SchedCos,SchedLin,SchedNo,combine_scheds
-from fastai.optimizer import OptimWrapper,detuplify_pg
+from fastai.optimizer import OptimWrapper
 from timm.optim import param_groups_layer_decay,param_groups_weight_decay
 
 # %% ../../nbs/training/02_optimiser.ipynb #c09aa5f4
@@ -57,8 +57,6 @@ def parameter_groups(
             for key in sorted(divided)]
 
 # %% ../../nbs/training/02_optimiser.ipynb #705a04e9
-_SHOWN = ('lr', 'wd', 'mom', 'sqr_mom', 'eps') # Settings that fastai may read and change
-
 def _leading(group):
     "Sort key of groups: the fastest last, among equally fast ones those that decay."
     return group['lr_scale'],group['decays']
@@ -88,12 +86,9 @@ class GroupedAdamW(OptimWrapper):
     @property
     def hypers(self):
         "The settings of each part, as its fastest and most decaying group has them."
-        settings = []
-        for part in range(self.parts):
-            group = detuplify_pg(max(self._groups(part), key=_leading))
-            named = {self.fwd_map.get(name): value for name,value in group.items()}
-            settings.append({name: value for name,value in named.items() if name in _SHOWN})
-        return settings
+        leading = [max(self._groups(part), key=_leading) for part in range(self.parts)]
+        return [dict(lr=group['lr'], mom=group['betas'][0], sqr_mom=group['betas'][1],
+                     eps=group['eps'], wd=group['weight_decay']) for group in leading]
 
     def _set_hyper(self, k, v):
         "Set `k` to one value for each part, scaled for the rate, and to 0 for what does not decay."

@@ -54,7 +54,8 @@ def plot_weight_rows(
     size = max(4, 10/6*columns + 0.5),1.2*-(-len(layers)//columns) + 0.9
     fig = plt.figure(figsize=size, layout='constrained')
     first,middle = (-token, 0) if by == 'offset' else (0, token)
-    for layer,ax in zip(layers, _axes(fig, len(layers), columns, same_scale)):
+    axes = _axes(fig, len(layers), columns, same_scale, shared=True)
+    for layer,ax in zip(layers, axes):
         _draw_row(ax, weights.values[layer,head,token], first, middle)
         ax.set_title(f'layer {layer}')
     scale = '' if same_scale else ', each panel on its own scale'

@@ -203,13 +203,13 @@ def _ends(name, size):
     "An axis with its first and last number."
     return _Axis(name, {0: '0', size-1: str(size-1)})
 
-def _axes(fig, count, columns, sharey=True):
+def _axes(fig, count, columns, same_scale=True, shared=False):
     "`count` axes in rows of `columns`, with numbers on the left and where none follows below."
     cells,axes = fig.add_gridspec(-(-count//columns), columns),[]
     for i in range(count):
-        first = axes[0] if axes else None
-        ax = fig.add_subplot(cells[i], sharex=first, sharey=first if sharey else None)
-        ax.tick_params(labelbottom=i+columns >= count, labelleft=i%columns == 0 or not sharey)
+        like = axes[0] if shared and axes else None # matplotlib asks all of them, again and again
+        ax = fig.add_subplot(cells[i], sharex=like, sharey=like if same_scale else None)
+        ax.tick_params(labelbottom=i+columns >= count, labelleft=i%columns == 0 or not same_scale)
         axes.append(ax)
     return axes
 
@@ -223,9 +223,9 @@ def _layout(panels, titles, columns, size, across, down):
         draw(ax)
         ax.set_title(title)
         ax.spines[:].set_visible(False)
-    for axis,marks in ((axes[0].xaxis, across), (axes[0].yaxis, down)): # all axes share them
-        axis.set_ticks([*marks.ticks], labels=marks.ticks.values())
-        axis.set_ticks(marks.minor, minor=True)
+        for axis,marks in ((ax.xaxis, across), (ax.yaxis, down)):
+            axis.set_ticks([*marks.ticks], labels=marks.ticks.values())
+            axis.set_ticks(marks.minor, minor=True)
     for ax in axes[::columns]: ax.set_ylabel(down.name)
     axes[::columns][-1].set_xlabel(across.name)
     return fig
