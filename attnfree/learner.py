@@ -72,6 +72,9 @@ class _LightLearner(Learner):
                                  if getcallable(callback, event_name) is not noop]
         return known[event_name]
 
+    def __getstate__(self): # callbacks of a fit that has ended are not to be exported
+        return {name: value for name,value in super().__getstate__().items() if name != '_known'}
+
 class _PackedLearner(_LightLearner):
     "A Learner on packed texts, whose batches cannot be cut to one text."
     def summary(self):

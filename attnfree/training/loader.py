@@ -91,7 +91,7 @@ _STARTED = WeakSet() # the loaders of this process that have started workers
 def _taken_from(loaders):
     "PyTorch's iterators over the workers that this process has started, which the loaders forget."
     own = [dl for dl in loaders
-           if getattr(dl, 'workers', None) is not None and dl.owner == os.getpid()]
+           if vars(dl).get('workers') is not None and dl.owner == os.getpid()]
     workers = [dl.workers for dl in own]
     for dl in own: dl.workers = dl.owner = None
     return workers
