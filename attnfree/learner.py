@@ -56,7 +56,9 @@ class _LightLearner(Learner):
     "A Learner that asks, within a step, only the callbacks that have something to do there."
     def __call__(self, event_name):
         "Call an event of all callbacks; those of a step without fastai's search for each."
-        if event_name not in _inner_loop: return super().__call__(event_name)
+        if event_name not in _inner_loop:
+            self.__dict__.pop('_known', None)
+            return super().__call__(event_name)
         for callback in self._listeners(event_name):
             runs = callback.run_train if self.training else callback.run_valid
             if callback.run and runs: getattr(callback, event_name)()
@@ -71,9 +73,6 @@ class _LightLearner(Learner):
             known[event_name] = [callback for callback in self.cbs.sorted('order')
                                  if getcallable(callback, event_name) is not noop]
         return known[event_name]
-
-    def __getstate__(self): # callbacks of a fit that has ended are not to be exported
-        return {name: value for name,value in super().__getstate__().items() if name != '_known'}
 
 class _PackedLearner(_LightLearner):
     "A Learner on packed texts, whose batches cannot be cut to one text."

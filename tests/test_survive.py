@@ -43,11 +43,15 @@ def test_killed_at_ten_instants(tmp_path, undisturbed, workers):
 
 
 def test_one_folder_is_trained_in_once(tmp_path, undisturbed):
-    folder = tmp_path/'run'
-    process = start(folder, set=RECIPE, every=4)
+    def wait(self):
+        while self.training and self.train_iter == 8 and not go.exists(): time.sleep(0.01)
+    def prepare(): Checkpoint.before_batch = wait
+    folder, go = tmp_path/'run', tmp_path/'go'
+    process = start(folder, set=RECIPE, every=4, prepare=prepare)
     while not (folder/'checkpoint.safetensors').exists(): time.sleep(0.01)
     second = start(tmp_path/'second', out=str(folder), resume=True)
     assert end(second) == 1
+    go.touch()
     assert f'is being trained by process {process.pid} on ' in log(tmp_path/'second')
     assert end(process) == 0, log(folder)
     assert result(folder) == undisturbed[0]
@@ -90,12 +94,19 @@ def result_rows(folder):
     return [[row[name] for name in ('epoch', 'train_loss', 'valid_loss')] for row in rows]
 
 
+def signalled(send):
+    "For `prepare`: call `send` in the second epoch."
+    def begin(self):
+        if self.training and self.train_iter == STEPS + 4: send()
+    def prepare(): Checkpoint.before_batch = begin
+    return prepare
+
+
 @pytest.mark.parametrize('name', ['SIGINT', 'SIGTERM'])
 def test_a_signal_saves_first(tmp_path, undisturbed, name):
     folder = tmp_path/'run'
-    process = start(folder, set=RECIPE)
-    while not (folder/'metrics.csv').exists() and process.is_alive(): time.sleep(0.01)
-    os.kill(process.pid, getattr(signal, name))
+    prepare = signalled(lambda: os.kill(os.getpid(), getattr(signal, name)))
+    process = start(folder, set=RECIPE, prepare=prepare)
     assert end(process) == 128 + getattr(signal, name), log(folder)
     assert f'{name} after step ' in log(folder)
     assert f'Go on with: attnfree_train --resume --out {folder}' in log(folder)
@@ -136,9 +147,10 @@ def test_resume_in_the_last_epoch_of_a_run_in_steps(tmp_path, when):
 def test_a_signal_to_the_whole_group(tmp_path, undisturbed):
     "What torchrun and batch systems do: the loader's workers must not be taken along."
     folder = tmp_path/'run'
-    process = start(folder, set=RECIPE, workers=2, prepare=lambda: os.setpgid(0, 0))
-    while not (folder/'metrics.csv').exists() and process.is_alive(): time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGTERM)
+    def prepare():
+        os.setpgid(0, 0)
+        signalled(lambda: os.killpg(os.getpid(), signal.SIGTERM))()
+    process = start(folder, set=RECIPE, workers=2, prepare=prepare)
     assert end(process) == 128 + signal.SIGTERM, log(folder)
     finish(folder, workers=2)
     assert result(folder) == undisturbed[0]
@@ -177,9 +189,7 @@ def test_resume_sequences(tmp_path):
 
 def test_full_disk(tmp_path, undisturbed):
     folder = tmp_path/'run'
-    process = start(folder, set=RECIPE, every=4)
-    while not (folder/'metrics.csv').exists() and process.is_alive(): time.sleep(0.01)
-    process.kill(); process.join()
+    assert end(start(folder, set=RECIPE, every=4, prepare=killed_at(STEPS + 6, 0))) < 0
     kept = (folder/'checkpoint.safetensors').read_bytes()
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
     assert end(start(folder, prepare=limit, resume=True, every=4)) == 1

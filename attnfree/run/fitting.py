@@ -269,7 +269,7 @@ def exit_messages(
         raise SystemExit(128 + signal.Signals[stop.name])
     except RuntimeError as error:
         rank,world = rank_and_world()
-        if str(error).startswith('DataLoader worker'): # PyTorch's words
+        if 'DataLoader worker (pid' in str(error): # PyTorch's words
             raise SystemExit("attnfree_train: a process that loads data was ended from outside "
                              f"({first_line(error)}). Was the memory full? Go on with --resume, "
                              f"with fewer --workers than {workers}")

@@ -9,9 +9,10 @@ __all__ = ['random_states', 'set_random_states', 'seed_all', 'seeded', 'epoch_or
 # %% ../../nbs/training/01_loader.ipynb #17400d91
 import atexit,os,random
 from contextlib import contextmanager
+from multiprocessing import get_start_method
 from threading import Timer
 from time import perf_counter
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import numpy as np, torch
 from fastai.data.core import TfmdDL
@@ -86,38 +87,49 @@ class _Row(int):
     "Number of an item in place of its input; inputs are made for the whole batch."
     shape = () # for fastai's message about items that cannot be one batch
 
-_STARTED = WeakSet() # the loaders of this process that have started workers
+_STARTED = WeakKeyDictionary() # PyTorch's iterators with workers, and the process that made them
 
-def _taken_from(loaders):
-    "PyTorch's iterators over the workers that this process has started, which the loaders forget."
-    own = [dl for dl in loaders
-           if vars(dl).get('workers') is not None and dl.owner == os.getpid()]
-    workers = [dl.workers for dl in own]
-    for dl in own: dl.workers = dl.owner = None
-    return workers
+def _is_own(iterator): return iterator in _STARTED and _STARTED[iterator] == os.getpid()
 
-def _kill(workers):
-    "Kill processes that load data, without the error that PyTorch raises when one of its own dies."
-    for iterator in workers:
-        if iterator._worker_pids_set: _remove_worker_pids(id(iterator))
-        iterator._worker_pids_set = False
+def _let_go(iterator):
+    "PyTorch raises no error in this process any more when one of these workers dies."
+    del _STARTED[iterator]
+    if iterator._worker_pids_set: _remove_worker_pids(id(iterator))
+    iterator._worker_pids_set = False
+
+def _kill(iterators):
+    "Kill the workers that have not ended."
+    for iterator in iterators:
         for worker in iterator._workers: worker.kill()
+
+def _end(iterators, patience=2):
+    "Let workers that this process has started end; kill those that have not in `patience` seconds."
+    own = [iterator for iterator in iterators if _is_own(iterator)]
+    if not own: return
+    for iterator in own: _let_go(iterator)
+    impatient = Timer(patience, _kill, [own])
+    impatient.start()
+    try:
+        for iterator in own: iterator._shutdown_workers() # waits five seconds for each worker
+    finally:
+        impatient.cancel()
+        _kill(own)
 
 def end_workers(
     *loaders,         # Each a RepeatableDL; others have no workers that stay
     patience:float=2, # Seconds after which those that are still there are killed
 )->None:
     "End the processes that load data, whatever they do; the loaders can be used again."
-    workers = _taken_from(loaders)
-    if not workers: return
-    impatient = Timer(patience, _kill, [workers])
-    impatient.start()
-    try:
-        for iterator in workers: iterator._shutdown_workers() # waits five seconds for each worker
-    finally: impatient.cancel()
+    own = [dl for dl in loaders if _is_own(vars(dl).get('workers'))]
+    iterators = [dl.workers for dl in own]
+    for dl in own: dl.workers = None
+    _end(iterators, patience)
 
-@atexit.register # before those of PyTorch and of multiprocessing, which wait
-def _kill_all(): _kill(_taken_from(_STARTED))
+def _kill_all():
+    "When Python ends there is nothing to wait for."
+    own = [iterator for iterator in [*_STARTED] if _is_own(iterator)]
+    for iterator in own: _let_go(iterator)
+    _kill(own)
 
 class RepeatableDL(TfmdDL):
     "A fastai loader whose batches depend on seed, epoch and position alone."
@@ -150,6 +162,7 @@ class RepeatableDL(TfmdDL):
         settings = ('seed', 'repeats', 'group', 'limit', 'skip_bad')
         same = {name: getattr(self, name) for name in settings}
         same['bs'] = self.bs*self.world
+        same['persistent_workers'] = self.fake_l.persistent_workers
         if dataset is None or dataset is self.dataset: # other items may be of another kind
             same['batch_inputs'] = self.batch_inputs
         return super().new(dataset, cls, **{**same, **kwargs})
@@ -248,19 +261,22 @@ class RepeatableDL(TfmdDL):
         gpus = self.device is not None and self.device.type != 'cpu'
         self.before_iter()
         loader,i = None,begin
-        while True:
-            before = random_states(gpus)
-            try:
-                if loader is None: loader = iter(self._loader()) # draws a seed for its workers
-                batch = next(loader, None)
-                if batch is None: break
-                batch = self._on_device(batch)
-                seed_all(self.seed, epoch, i, self.rank, gpus=gpus)
-                # The transforms keep the types of tensors; each single operation need not.
-                with DisableTorchFunctionSubclass(): batch = self.after_batch(batch)
-            finally: set_random_states(before)
-            yield batch
-            i += 1
+        try:
+            while True:
+                before = random_states(gpus)
+                try:
+                    if loader is None: loader = iter(self._loader()) # draws a seed for its workers
+                    batch = next(loader, None)
+                    if batch is None: break
+                    batch = self._on_device(batch)
+                    seed_all(self.seed, epoch, i, self.rank, gpus=gpus)
+                    # The transforms keep the types of tensors; each single operation need not.
+                    with DisableTorchFunctionSubclass(): batch = self.after_batch(batch)
+                finally: set_random_states(before)
+                yield batch
+                i += 1
+        finally:
+            if loader is not self.workers: _end([loader])
         self.after_iter()
 
     def _on_device(self, batch):
@@ -272,20 +288,22 @@ class RepeatableDL(TfmdDL):
     def _loader(self):
         "PyTorch's loader; one with workers that stay is used again."
         if self.fake_l.num_workers == 0: return _loaders[True](self.fake_l)
-        if self.workers is not None and self.fake_l.persistent_workers:
+        if self.workers is not None:
             self.workers._reset(self.fake_l)
             return self.workers
-        end_workers(self)
         self.owner = os.getpid() # which the workers are to know
-        self.workers = _loaders[False](self.fake_l)
-        _STARTED.add(self)
-        return self.workers
+        loader = _loaders[False](self.fake_l)
+        _STARTED[loader] = self.owner
+        if self.fake_l.persistent_workers: self.workers = loader
+        atexit.unregister(_kill_all) # PyTorch has just added its own, which waits: come before it
+        atexit.register(_kill_all)
+        return loader
 
     def wif(self):
         "Make a worker a process group of its own: signals meant for the training do not end it."
         if hasattr(os, 'setpgid'): os.setpgid(0, 0)
         # PyTorch lets a worker end with its parent, which it takes to be the parent of this moment.
-        if os.getppid() != self.owner: os._exit(1)
+        if get_start_method() != 'forkserver' and os.getppid() != self.owner: os._exit(1)
 
     @property
     def items(self):
