@@ -5,7 +5,7 @@ from torch.testing import assert_close
 
 from attnfree.language import create_model
 from attnfree.mixer import randomise
-from attnfree.run.export import OnnxSteps, export_network, export_step
+from attnfree.run.export import OnnxSteps, export_network, export_run, export_step
 
 FAMILIES = ['aft_simple', 'aft_local', 'aft_conv', 'aft_full', 'gmlp', 'amlp', 'attention']
 
@@ -45,3 +45,29 @@ def test_all_forms_equal_steps(family, tmp_path):
                      atol=1e-4)
     for path in tmp_path.glob('*.onnx'):
         assert not any(node.metadata_props for node in onnx.load(path).graph.node)
+
+
+def test_pieces_and_steps_of_half_the_size(tmp_path):
+    model = small('gmlp')
+    step = export_step(model, tmp_path/'step.onnx', half=True)
+    pieces = export_step(model, tmp_path/'pieces.onnx', piece=5, half=True)
+    assert pieces.stat().st_size < 2.7*sum(weight.numel() for weight in model.parameters())
+    prompt = torch.randint(0, 256, (1, 12), generator=torch.Generator().manual_seed(2))
+    scores = torch.from_numpy(OnnxSteps(step, pieces).prefill(prompt))
+    assert_close(scores, model.prefill(prompt, model.start(1))[0], rtol=0.02, atol=0.02)
+
+
+def test_a_step_that_differs_is_not_written(tmp_path, monkeypatch):
+    model, file = small('gmlp'), tmp_path/'step.onnx'
+    file.write_bytes(b'as before')
+    monkeypatch.setattr('onnxruntime.InferenceSession.run',
+                        lambda *args: [np.zeros((2, 256), 'float32')])
+    with pytest.raises(ValueError, match='was not written'): export_step(model, file, batch=2)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b'as before']
+
+
+def test_a_network_of_timm_without_training(tmp_path):
+    file = tmp_path/'network.onnx'
+    assert export_run('timm:resnet10t', file, untrained=True).startswith(str(file))
+    names = onnxruntime.InferenceSession(str(file)).get_modelmeta().custom_metadata_map
+    assert 'labels' not in names
