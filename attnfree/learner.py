@@ -20,9 +20,9 @@ from torch import nn
 import fastai.callback.hook,fastai.callback.progress,fastai.callback.schedule,fastai.vision.learner
 from torch.nn.functional import cross_entropy
 from fastai.callback.channelslast import ChannelsLast
+from fastai.callback.core import _inner_loop
 from fastai.callback.progress import ProgressCallback
 from fastai.callback.training import GradientAccumulation,GradientClip
-from fastai.callback.core import _inner_loop
 from fastai.data.core import DataLoaders,Datasets
 from fastai.learner import Learner,replacing_yield
 from fastcore.basics import getcallable,noop
@@ -164,8 +164,7 @@ def fit_recipe(
     if not settings.epochs and not settings.steps:
         raise ValueError("recipe names neither epochs nor steps: give one of them")
     epochs,callbacks = recipe_schedule(learn.dls, settings)
-    # cuDNN's fastest gradients of convolutions are not the same twice
-    try:
+    try: # cuDNN's fastest gradients of convolutions are not the same twice
         with contextmanager(replacing_yield)(torch.backends.cudnn, 'deterministic', True):
             learn.fit(epochs, settings.lr, cbs=L(callbacks) + L(cbs))
     finally: end_workers(*learn.dls.loaders)

@@ -51,10 +51,10 @@ def test_pieces_and_steps_of_half_the_size(tmp_path):
     model = small('gmlp')
     step = export_step(model, tmp_path/'step.onnx', half=True)
     pieces = export_step(model, tmp_path/'pieces.onnx', piece=5, half=True)
-    assert pieces.stat().st_size < 2.7*sum(weight.numel() for weight in model.parameters())
+    assert pieces.stat().st_size < 2.5*sum(weight.numel() for weight in model.parameters())
     prompt = torch.randint(0, 256, (1, 12), generator=torch.Generator().manual_seed(2))
     scores = torch.from_numpy(OnnxSteps(step, pieces).prefill(prompt))
-    assert_close(scores, model.prefill(prompt, model.start(1))[0], rtol=0.02, atol=0.02)
+    assert_close(scores, model.prefill(prompt, model.start(1))[0], rtol=0, atol=5e-4)
 
 
 def test_a_step_that_differs_is_not_written(tmp_path, monkeypatch):

@@ -132,10 +132,10 @@ def test_a_training_that_dies_while_workers_begin(tmp_path):
     def begin_late():
         def wif(dl):
             with open(f'{folder}.pids', 'a') as file: print(os.getpid(), file=file)
-            if len(pids(folder)) == 2: os.kill(dl.owner, signal.SIGKILL)
-            while os.getppid() == dl.owner: time.sleep(0.01)
+            if len(pids(folder)) == 2: os.kill(parent, signal.SIGKILL)
+            while os.getppid() == parent: time.sleep(0.01)
             own(dl)
-        own, RepeatableDL.wif = RepeatableDL.wif, wif
+        parent, own, RepeatableDL.wif = os.getpid(), RepeatableDL.wif, wif
     folder = tmp_path/'run'
     process = start(folder, set=PLAIN, workers=2, prepare=begin_late)
     assert end(process) == -signal.SIGKILL
@@ -151,7 +151,7 @@ from multiprocessing.util import Finalize
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Iterator
 from attnfree.data import create_dls
 made = Iterator.__init__
-def pinned(self, loader):  # what PyTorch 2.11 does where memory is pinned
+def pinned(self, loader):  # what PyTorch 2.11 and 2.12 do where memory is pinned
     made(self, loader)
     for worker in self._workers: atexit.register(worker.join, timeout=5)
 Iterator.__init__ = pinned

@@ -9,7 +9,7 @@ __all__ = ['random_states', 'set_random_states', 'seed_all', 'seeded', 'epoch_or
 # %% ../../nbs/training/01_loader.ipynb #17400d91
 import atexit,os,random
 from contextlib import contextmanager
-from multiprocessing import get_start_method
+from multiprocessing import get_start_method,parent_process
 from threading import Timer
 from time import perf_counter
 from weakref import WeakKeyDictionary
@@ -155,7 +155,7 @@ class RepeatableDL(TfmdDL):
         self.rows = {} # of items whose targets cannot change
         self.position = torch.tensor([-1, 0]).share_memory_() # epoch, first batch
         self.bad = torch.zeros(self.n, dtype=torch.uint8).share_memory_()
-        self.begin,self.workers,self.owner = 0,None,None
+        self.begin,self.workers = 0,None
 
     def new(self, dataset=None, cls=None, **kwargs):
         "The same loader with some arguments changed; its `bs` counts the items of all processes."
@@ -291,9 +291,8 @@ class RepeatableDL(TfmdDL):
         if self.workers is not None:
             self.workers._reset(self.fake_l)
             return self.workers
-        self.owner = os.getpid() # which the workers are to know
         loader = _loaders[False](self.fake_l)
-        _STARTED[loader] = self.owner
+        _STARTED[loader] = os.getpid()
         if self.fake_l.persistent_workers: self.workers = loader
         atexit.unregister(_kill_all) # PyTorch has just added its own, which waits: come before it
         atexit.register(_kill_all)
@@ -303,7 +302,7 @@ class RepeatableDL(TfmdDL):
         "Make a worker a process group of its own: signals meant for the training do not end it."
         if hasattr(os, 'setpgid'): os.setpgid(0, 0)
         # PyTorch lets a worker end with its parent, which it takes to be the parent of this moment.
-        if get_start_method() != 'forkserver' and os.getppid() != self.owner: os._exit(1)
+        if get_start_method() != 'forkserver' and os.getppid() != parent_process().pid: os._exit(1)
 
     @property
     def items(self):
