@@ -148,8 +148,8 @@ def test_the_example_is_what_the_notebook_printed():
 
 
 @needs_page
-def test_it_writes_what_generate_writes(capsys):
-    "400 greedy bytes, past the window of 256, at a hundred a second, and nothing from elsewhere."
+def test_it_writes_what_generate_writes():
+    "400 greedy bytes, past the window of 256, and nothing from elsewhere."
     with opened(height=300) as page:
         tab = page.tab
         page.wait(0.5)
@@ -158,23 +158,13 @@ def test_it_writes_what_generate_writes(capsys):
         page.ready()
         page.set('input[type=range]', 0)
         page.press()
-        paces, speeds = [], []
         for _ in range(60):
             page.wait(0.5)
-            paces.append(float(page.data('pace') or 0))
-            speeds.append([float(page.data(f'{kind}Speed') or 0) for kind in ('aft', 'attention')])
-            enough = max(paces) >= 100 and max(speeds)[0] >= 100
-            if int(page.data('written') or 0) >= 400 and enough: break
+            if int(page.data('written') or 0) >= 400: break
         page.press()
         values = page.values()
-        with capsys.disabled():
-            print(f'\n{len(values)} bytes; at best {max(paces):.0f} a second on the page, by its '
-                  f'own steps AFT-local {max(a for a, _ in speeds):.0f}, attention '
-                  f'{max(b for _, b in speeds):.0f}')
         assert values[:400] == greedy(PROMPT, 400)
         assert page.text() == PROMPT + bytes(values).decode()
-        assert max(paces) >= 100
-        assert max(a for a, _ in speeds) >= 100
         assert page.data('aftSize') == '133120'  # after 400 bytes as after one
         assert 0 < int(page.data('attentionSize')) <= 2**20
         assert not tab.errors()
@@ -184,6 +174,25 @@ def test_it_writes_what_generate_writes(capsys):
         assert {'writer.json', 'writer_aft.onnx', 'writer_attention.onnx'} <= loaded
         own = [file for file in (SITE/'site/live').iterdir() if file.name in loaded]
         assert sum(file.stat().st_size for file in own) < 5e6
+
+
+@needs_page
+def test_it_writes_a_hundred_bytes_a_second():
+    "Of half a minute the best half second counts: machines are shared."
+    paces, speeds = [], []
+    with opened(height=300) as page:
+        page.ready()
+        page.press()
+        for _ in range(60):
+            page.wait(0.5)
+            paces.append(float(page.data('pace') or 0))
+            speeds.append([float(page.data(f'{kind}Speed') or 0) for kind in ('aft', 'attention')])
+            if max(paces) >= 100 and max(speeds)[0] >= 100: break
+        page.press()
+    print(f'bytes a second: {max(paces):.0f} on the page, by its own steps AFT-local '
+          f'{max(a for a, _ in speeds):.0f}, attention {max(b for _, b in speeds):.0f}')
+    assert max(paces) >= 100
+    assert max(a for a, _ in speeds) >= 100
 
 
 @needs_page
