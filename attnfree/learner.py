@@ -50,10 +50,20 @@ def _set_loaders(dls, settings):
     if not hasattr(train, 'group'): return
     train.group,train.repeats = settings.accumulate,settings.repeats
     train.limit,valid.limit = settings.train_examples,settings.valid_examples
+    train.data_on = valid.data_on = settings.data_on
     end_workers(train, valid) # others start, which know this
 
 class _LightLearner(Learner):
     "A Learner that asks, within a step, only the callbacks that have something to do there."
+    compiled = False # or True, or 'graphs'
+    def _do_one_batch(self):
+        "A step; of a compiled network a last, smaller batch goes through the network as it is."
+        if not self.compiled: return super()._do_one_batch()
+        if self.compiled == 'graphs': torch.compiler.cudagraph_mark_step_begin()
+        whole = not len(self.yb) or len(self.yb[0]) == self.dl.bs
+        with torch.compiler.set_stance('default' if whole else 'force_eager'):
+            return super()._do_one_batch()
+
     def __call__(self, event_name):
         "Call an event of all callbacks; those of a step without fastai's search for each."
         if event_name not in _inner_loop:
@@ -90,6 +100,8 @@ class _PackedLearner(_LightLearner):
                              "plots of single texts set learn.dls = create_dls(..., pack=False)")
         return super().get_preds(*args, with_input=with_input, **kwargs)
 
+_GRAPHS = dict(mode='reduce-overhead') # torch.compile's name for CUDA graphs
+
 @checked
 def attnfree_learner(
     dls:DataLoaders,               # From create_dls; or fastai's own, images with `vocab`
@@ -104,7 +116,7 @@ def attnfree_learner(
     task.check(settings)
     task.check_model(model, dls)
     if settings.checkpointing: model.set_grad_checkpointing()
-    if settings.compile: model.compile()
+    if settings.compile: model.compile(**_GRAPHS if settings.compile == 'graphs' else {})
     _set_loaders(dls, settings)
     pieces = [StopOnNaN()]
     for name in PENALTIES:
@@ -125,6 +137,7 @@ def attnfree_learner(
     learn = kind(dls, model, loss_func=task.loss(settings), metrics=task.metrics(dls),
                     opt_func=optimiser, lr=settings.lr, wd=settings.wd, splitter=splitter,
                     cbs=L(pieces) + L(cbs), path=path)
+    learn.compiled = settings.compile
     learn.recorder.loss,learn.recorder.smooth_loss = MeanLoss(),SmoothLoss()
     return learn
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from attnfree.training.checkpoint import Checkpoint, load_state
 
-from running import RECIPE, STEPS, end, finish, killed_at, log, result, start
+from running import BATCH, RECIPE, STEPS, end, finish, killed_at, log, result, start
 
 
 @pytest.fixture(scope='module')
@@ -40,6 +40,18 @@ def test_killed_at_ten_instants(tmp_path, undisturbed, workers):
     assert all(equal for *_, equal in found), found
     assert sum(code < 0 for _, code, *_ in found) >= 9
     assert len({position for _, _, position, _ in found}) >= 7  # the instants were different ones
+
+
+def test_a_compiled_training_resumes_to_the_bit(tmp_path):
+    "Erasing and Mixup by batch, examples looked up on the device, an average of the weights."
+    settings = [*RECIPE[:3], 'epochs=2', f'bs={BATCH}', f'train_examples={BATCH*STEPS}',
+                'valid_examples=40', 'erasing=0.5', 'data_on=gpu', 'compile=true']
+    whole, killed = tmp_path/'whole', tmp_path/'killed'
+    assert end(start(whole, set=settings), 300) == 0, log(whole)
+    assert end(start(killed, set=settings, every=4, prepare=killed_at(STEPS + 6, 0)), 300) == (
+        -signal.SIGKILL), log(killed)
+    finish(killed, set=settings, every=4)
+    assert result(killed) == result(whole)
 
 
 def test_one_folder_is_trained_in_once(tmp_path, undisturbed):

@@ -22,8 +22,9 @@ from torchvision.datasets import CIFAR10
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from fastai.data.core import DataLoaders,Datasets
+from fastai.data.load import fa_collate
 from fastai.data.external import fastai_path,URLs
-from fastai.data.transforms import (IntToFloatTensor,ItemGetter,Normalize,ToTensor,
+from fastai.data.transforms import (Categorize,IntToFloatTensor,ItemGetter,Normalize,ToTensor,
                                     get_image_files)
 from fastai.torch_core import TensorImage,TensorImageBW,no_random
 from fastai.vision.augment import (AffineCoordTfm,FlipItem,PadMode,RandomResizedCrop,affine_mat,
@@ -32,7 +33,7 @@ from fastai.vision.core import PILImage,PILImageBW,cifar_stats,imagenet_stats
 from fasttransform import Pipeline,Transform
 from torchvision.transforms.functional import normalize,to_tensor
 from ..errors.arguments import Count,Seed,Workers,checked,user_path,within
-from ..training.loader import RepeatableDL
+from ..training.loader import RepeatableDL,TensorTable
 from ..errors.pictures import read_picture
 from ..training.processes import rank_and_world
 from ..tasks import task_named
@@ -172,11 +173,20 @@ def _only_valid(dls, inputs, split, stride):
     return dls.valid
 
 # %% ../../nbs/data/00_images.ipynb #951e9572
-def _stacked(pairs):
-    "The pictures of pairs in one tensor, as fastai makes it from one picture at a time."
-    images = torch.from_numpy(np.stack([pair[0] for pair in pairs]))
-    if images.dim() == 3: return TensorImageBW(images[:,None])
-    return TensorImage(images.permute(0, 3, 1, 2).contiguous())
+def _targets(part, pairs):
+    "The targets of all pairs as a tensor; a class is looked up once."
+    if [type(f) for f in part.tfms.fs] != [ItemGetter, Categorize]:
+        return fa_collate([part.tfms(pair) for pair in pairs])
+    labels = {label: pair for pair in pairs for label in pair[1:]}
+    number = {label: i for i,label in enumerate(labels)}
+    return torch.stack([*map(part.tfms, labels.values())])[[number[pair[1]] for pair in pairs]]
+
+def _table(dataset):
+    "The pictures of pairs, as fastai makes tensors of single ones, and their targets."
+    images = torch.from_numpy(np.stack([pair[0] for pair in dataset.items]))
+    if images.dim() == 3: images = TensorImageBW(images[:,None])
+    else: images = TensorImage(images.permute(0, 3, 1, 2).contiguous())
+    return TensorTable(images, *(_targets(part, dataset.items) for part in dataset.tls[1:]))
 
 @checked
 class Images:
@@ -256,10 +266,11 @@ class Images:
         dls = dsets.dataloaders(
             bs=bs, dl_type=RepeatableDL, seed=seed, num_workers=workers,
             persistent_workers=workers>0, skip_bad=skip_bad, pin_memory=torch.cuda.is_available(),
-            batch_inputs=_stacked if self._are_arrays(size) else None,
             after_item=[*changes, ToTensor()],
             after_batch=[IntToFloatTensor(), *(self.change if augment else []),
                          Normalize.from_stats(*self.stats)])
+        if self._are_arrays(size):
+            for dl in dls: dl.make_table = partial(_table, dl.dataset)
         dls.task,dls.source = task,self
         return dls
 

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from fastai.data.core import DataLoaders
 from ..errors.arguments import Count,checked
 from .sequences import SequenceData
+from ..training.loader import TensorTable
 
 # %% ../../nbs/data/03_recall.ipynb #d3d3f47a
 def _all_different(rows):
@@ -93,6 +95,13 @@ class RecallRows:
 
     def __len__(self): return len(self.tokens)
     def __getitem__(self, i): return RecallExample(self.tokens[i], self.at[i], self.answers[i])
+
+    def table(self,
+        make, # Makes a batch's inputs and targets of RecallExamples
+    )->TensorTable:
+        "All rows as tensors."
+        parts = map(torch.from_numpy, (self.tokens, self.at, self.answers))
+        return TensorTable(*parts, make=lambda parts: make(RecallExample(*parts)))
 
 class Recall(SequenceData):
     "Multi-query associative recall (Arora et al. 2023); one pair for every 16 tokens of a row."

@@ -29,6 +29,7 @@ from ..text.corpus import (hold_out,read_blocks,READER,text_files,Texts,TextWind
                                   token_corpus)
 from ..text.objectives import (AnswerWindows,encode_sentences,read_sentences,read_squad,
                                       SENTENCES)
+from ..tasks.task import takes_batches
 from ..training.loader import RepeatableDL
 from .images import data_path,_check_loader,_kept,_only_valid
 
@@ -63,6 +64,10 @@ class TaskDataset:
         return self.task.tensors(self.examples[i], int(i) if self.held_out else None)
     @contextmanager
     def set_split_idx(self, i): yield # fastai's tta asks for it; no text is changed by its part
+    def table(self):
+        "All examples as tensors, where data and task can make a batch at once; else `None`."
+        able = hasattr(self.examples, 'table') and takes_batches(self.task)
+        if able and len(self) and not self.pack: return self.examples.table(self.task.tensors)
     def new_empty(self): return TaskDataset([], self.task, self, self.n, self.held_out, self.pack)
     @property
     def vocab(self): # as fastai calls it

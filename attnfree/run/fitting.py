@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from time import perf_counter
 
 import attnfree
 import pandas as pd
+import torch
 import torch.distributed as dist
 from fastai.data.core import DataLoaders
 from fastai.torch_core import set_seed
@@ -165,6 +167,10 @@ def _begin(plan, net, out):
              f"{head.get(plan.task.inputs, '')}")
     _say(f"{settings.model} on {settings.data}: {train.n:,} {plan.task.inputs} to train on"
          f"{part}, {valid.n:,} held out{held_out}, {length}; the run is in {run}")
+    table = train.table() if hasattr(train, 'table') else None
+    if table is not None and (table.device.type != 'cpu' or train.data_on == 'gpu'):
+        _say(f"All {plan.task.inputs} are on {table.device}, {table.nbytes/1e6:,.1f} MB: nothing "
+             "is left for workers to load")
     return replace(plan, run=run)
 
 # columns of `metrics.csv` that are not results: time, speed, learning rate
@@ -230,15 +236,36 @@ def run_and_report(
     metrics = run_plan(plan, net, draw)
     if metrics is not None: _report(plan, metrics)
 
+def _network_speed(plan, seconds=2):
+    "Examples per second of a bare loop that trains on one batch again and again."
+    settings,inputs,batch = plan.settings,plan.dls.n_inp,plan.dls.train.one_batch()
+    batch = [part if part is None else part.as_subclass(torch.Tensor) for part in batch]
+    net = check_plan(plan).to(plan.dls.device).train()
+    loss,steps = plan.task.loss(settings),0
+    optimiser = torch.optim.AdamW(net.parameters(), settings.lr)
+    dtype = torch.float16 if settings.precision == 'fp16' else torch.bfloat16
+    mixed = torch.autocast(plan.dls.device.type, dtype, enabled=settings.precision != 'fp32')
+    while steps < 3 or perf_counter() - begin < seconds:
+        if steps == 2: begin = perf_counter() # the first two steps prepare
+        with mixed: scores = net(*batch[:inputs])
+        value = loss(scores.float(), *batch[inputs:])
+        value.backward(); optimiser.step(); optimiser.zero_grad()
+        value.item() # waits for a GPU
+        steps += 1
+    return (steps - 2)*len(batch[-1])/(perf_counter() - begin)
+
 @checked
 def report_loader(
     plan:Plan, # From plan_training
 ):
-    "Print how fast the training data load, without training."
-    speed = loader_speed(plan.dls.train)
-    _say(f"The loader alone delivers {speed['images per second']:,.0f} examples per second to this "
-         f"process, {speed['per worker']:,.0f} from each worker; the images/s of metrics.csv are "
-         "those of the training")
+    "Print how fast the data load and how fast the network trains on one batch: what is the limit."
+    speed,network = loader_speed(plan.dls.train),_network_speed(plan)
+    loader = speed['images per second']
+    limit = 'loader is' if loader < 0.8*network else 'network is' if network < 0.8*loader else (
+        'two are alike, and both are')
+    of_each = f", {speed['per worker']:,.0f} from each worker" if plan.dls.train.num_workers else ''
+    _say(f"The loader alone delivers {loader:,.0f} examples per second to this process{of_each}; "
+         f"the network alone trains on {network:,.0f} of one batch: the {limit} the limit")
 
 # %% ../../nbs/run/04_fitting.ipynb #9eb98d32
 def _resume_command(folder, imports, skip_bad, **options):

@@ -187,6 +187,8 @@ def _create_dls(settings, task, path, workers, skip_bad, tokenizer):
                          **dict(pack=True) if settings.pack else {})
     dls.train.group = settings.accumulate
     dls.train.limit,dls.valid.limit = settings.train_examples,settings.valid_examples
+    dls.train.data_on = dls.valid.data_on = settings.data_on
+    if settings.data_on == 'gpu': dls.train.table() # raises where examples are made one by one
     return dls
 
 @checked

@@ -54,6 +54,7 @@ _Options = _kind(dict[str,Any], _has_names,
                  "options by name, such as window=8 or window=8,rank=none")
 _Policy = _kind(bool|str, lambda v: v != '',
                 "true, false, or a policy such as rand-m9-mstd0.5-inc1 or cifar10")
+_Compile = _kind(bool|str, lambda v: v in (False, True, 'graphs'), "true, false or graphs")
 _Name = _kind(str, lambda v: v != '', "a name")
 _TaskName = _kind(str, lambda v: v != '', lambda: f"one of {', '.join(TASKS)}")
 _DataName = _kind(str, lambda v: v != '', lambda: f"one of {', '.join(DATASETS)}")
@@ -168,9 +169,13 @@ class Settings(BaseModel):
         "number format of the computation; auto: bf16 where the machine gains by it, else fp32")
     layer_decay:_Factor = Field(1.0, description=
         "learning rate of a layer as a multiple of that of the layer after it; 1: all equal")
+    data_on:Literal['auto', 'gpu', 'cpu'] = Field('auto', description=
+        "where data of which a batch can be looked up are: on the GPU, or in memory; auto: on the "
+        "GPU if they take up to a tenth of it")
     checkpointing:_Switch = Field(False, description=
         "recompute activations instead of storing them")
-    compile:_Switch = Field(False, description="torch.compile")
+    compile:_Compile = Field(False, description=
+        "torch.compile, which takes a minute at the start; graphs: with CUDA graphs")
     channels_last:_Switch = Field(False, description="channels as the last axis in memory")
     threads:_Threads|None = Field(None, description="CPU threads; none: torch's default")
     seed:_Whole = Field(42, description="seed of all random numbers")

@@ -9,18 +9,18 @@ __all__ = ['shifted_pair', 'SequenceTask', 'LanguageModel', 'AssociativeRecall']
 import numpy as np,pandas as pd,torch
 from fastai.data.core import DataLoaders
 from fastai.learner import Learner
-from torch import nn
+from torch import nn,Tensor
 from .classes import AccuracyTask
 from .networks import SequenceNetworks
 from .task import as_tensor,Evaluation,table_alone,Task
 
 # %% ../../nbs/tasks/07_sequences.ipynb #79d78214
 def shifted_pair(
-    values:np.ndarray|list, # The value before the sequence, then the sequence, `(n+1,)`
-)->tuple:              # Inputs and targets, both `(n,)`
+    values:np.ndarray|list|Tensor, # The value before the sequence, then it, `(n+1,)` or `(b, n+1)`
+)->tuple:                          # Inputs and targets, both `(n,)` or `(b, n)`
     "A sequence as inputs, and as targets: each value is predicted from those before it."
-    values = torch.tensor(np.asarray(values, dtype=np.int64)) # a copy: targets are changed later
-    return values[:-1].clone(),values[1:]
+    values = as_tensor(values)
+    return values[...,:-1].contiguous(),values[...,1:].contiguous()
 
 # %% ../../nbs/tasks/07_sequences.ipynb #fe7cb0f1
 class SequenceTask(Task):
@@ -38,6 +38,7 @@ class SequenceTask(Task):
 # %% ../../nbs/tasks/07_sequences.ipynb #eb515cd1
 class LanguageModel(SequenceTask):
     "Each value from all before it: the next byte, or the next value of a pixel."
+    by_batch = True
     def __init__(self,
         name:str,           # As in recipes and run folders
         value:str='byte',   # What a value is: 'byte', or 'dim' for one value of a pixel
@@ -47,11 +48,12 @@ class LanguageModel(SequenceTask):
     def tensors(self,
         example,       # Has `values` `(n+1,)`; targets from `begin` to below `end` are predicted
         seed:int=None, # Not used
-    )->tuple:          # Inputs, and targets or -100, both `(n,)`
+    )->tuple:          # Inputs, and targets or -100, both `(n,)`; of a batch both `(b, n)`
         "A sequence, and the same sequence one position later."
         inputs,targets = shifted_pair(example.values)
-        targets[:example.begin] = targets[example.end:] = -100
-        return inputs,targets
+        place = torch.arange(targets.shape[-1], device=targets.device)
+        predicted = (place >= example.begin) & (place < example.end)
+        return inputs,targets.where(predicted, -100)
 
     def loss(self,
         settings,      # Not used
@@ -93,7 +95,7 @@ class LanguageModel(SequenceTask):
 # %% ../../nbs/tasks/07_sequences.ipynb #b4bbfc6e
 class AssociativeRecall(AccuracyTask, SequenceTask):
     "The value that followed a key (Arora et al. 2023, section 3.1)."
-    name,n_inp = 'recall',2
+    name,n_inp,by_batch = 'recall',2,True
 
     def tensors(self,
         example,       # Has a sequence `values` `(n,)`, `at` `(k,)` and `answers` `(k,)`
