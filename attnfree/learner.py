@@ -9,7 +9,7 @@ __all__ = ['FORMAT', 'attnfree_learner', 'recipe_schedule', 'fit_recipe', 'learn
 
 # %% ../nbs/run/02_learner.ipynb #9ff31460
 import copy,json,math,warnings,zlib
-from contextlib import contextmanager
+from contextlib import contextmanager,nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from .training.folder import Run,write_atomically
 from .data.datasets import DATASETS
 from .data.images import image_tensor,open_grey,open_image
 from .families import NETWORKS,WEIGHTS,check_published,is_published,published_folder
-from .training.loader import RepeatableDL,end_workers
+from .training.loader import RepeatableDL,end_workers,place_data
 from .training.optimiser import GroupedAdamW,parameter_groups,warmup_schedule
 from .training.processes import ManyProcesses,rank_and_world
 from .run.recipes import PENALTIES,recipe_fields,Settings,settings_from
@@ -50,7 +50,7 @@ def _set_loaders(dls, settings):
     if not hasattr(train, 'group'): return
     train.group,train.repeats = settings.accumulate,settings.repeats
     train.limit,valid.limit = settings.train_examples,settings.valid_examples
-    train.data_on = valid.data_on = settings.data_on
+    place_data(dls, settings.data_on)
     end_workers(train, valid) # others start, which know this
 
 class _LightLearner(Learner):
@@ -60,8 +60,8 @@ class _LightLearner(Learner):
         "A step; of a compiled network a last, smaller batch goes through the network as it is."
         if not self.compiled: return super()._do_one_batch()
         if self.compiled == 'graphs': torch.compiler.cudagraph_mark_step_begin()
-        whole = not len(self.yb) or len(self.yb[0]) == self.dl.bs
-        with torch.compiler.set_stance('default' if whole else 'force_eager'):
+        whole = not len(self.yb) or getattr(self.dl, 'bs', None) in (None, len(self.yb[0]))
+        with nullcontext() if whole else torch.compiler.set_stance('force_eager'):
             return super()._do_one_batch()
 
     def __call__(self, event_name):

@@ -22,7 +22,7 @@ STRANGE = {'None': None, 'truth': True, 'number': 2.5, 'nan': float('nan'), 'neg
            'tensor': torch.zeros(2, dtype=torch.complex64), 'module': nn.Identity()}
 ROOT = Path(__file__).parent.parent
 COMMANDS = ('train', 'evaluate', 'generate', 'sweep', 'bench', 'hub', 'export')
-INSIDE = ('attnfree.errors', 'attnfree.run.imports', 'attnfree.measure.gpu',
+INSIDE = ('attnfree.errors', 'attnfree.run.imports',
           *(f'attnfree.{command}' for command in COMMANDS))
 
 

@@ -226,7 +226,7 @@ def test_infinite_loss(tmp_path):
 def test_twenty_epochs_need_no_more_memory(tmp_path):
     "Resident memory of the process and its workers, after epochs 5 and 20."
     from attnfree.data import create_dls
-    dls = create_dls('digits', bs=64, workers=2)
+    dls = create_dls('digits', bs=64, workers=2, augment='rand-m5-mstd0.5-inc1')
     def resident():
         "In megabytes."
         processes = [os.getpid(), *(worker.pid for worker in dls.train.workers._workers)]

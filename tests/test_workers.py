@@ -14,7 +14,8 @@ from attnfree.training.loader import RepeatableDL
 
 from running import end, finish, log, start
 
-PLAIN = ['epochs=2', 'train_examples=704', 'valid_examples=128']
+PLAIN = ['epochs=2', 'train_examples=704', 'valid_examples=128',
+         'augment=rand-m5-mstd0.5-inc1']  # item by item
 
 
 def ignores_the_end(dl):

@@ -22,7 +22,6 @@ from torchvision.datasets import CIFAR10
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from fastai.data.core import DataLoaders,Datasets
-from fastai.data.load import fa_collate
 from fastai.data.external import fastai_path,URLs
 from fastai.data.transforms import (Categorize,IntToFloatTensor,ItemGetter,Normalize,ToTensor,
                                     get_image_files)
@@ -174,19 +173,20 @@ def _only_valid(dls, inputs, split, stride):
 
 # %% ../../nbs/data/00_images.ipynb #951e9572
 def _targets(part, pairs):
-    "The targets of all pairs as a tensor; a class is looked up once."
-    if [type(f) for f in part.tfms.fs] != [ItemGetter, Categorize]:
-        return fa_collate([part.tfms(pair) for pair in pairs])
+    "The classes of all pairs as a tensor; each is looked up once."
     labels = {label: pair for pair in pairs for label in pair[1:]}
     number = {label: i for i,label in enumerate(labels)}
     return torch.stack([*map(part.tfms, labels.values())])[[number[pair[1]] for pair in pairs]]
 
 def _table(dataset):
-    "The pictures of pairs, as fastai makes tensors of single ones, and their targets."
-    images = torch.from_numpy(np.stack([pair[0] for pair in dataset.items]))
+    "Pictures of pairs, as fastai makes tensors of them, and classes; `None` for other targets."
+    parts,pairs = dataset.tls[1:],dataset.items
+    if any([type(f) for f in part.tfms.fs] != [ItemGetter, Categorize] for part in parts): return
+    images = torch.empty(len(pairs), *np.shape(pairs[0][0]), dtype=torch.uint8)
+    for i,pair in enumerate(pairs): images[i] = torch.from_numpy(pair[0])
     if images.dim() == 3: images = TensorImageBW(images[:,None])
     else: images = TensorImage(images.permute(0, 3, 1, 2).contiguous())
-    return TensorTable(images, *(_targets(part, dataset.items) for part in dataset.tls[1:]))
+    return TensorTable(images, *(_targets(part, pairs) for part in parts))
 
 @checked
 class Images:
@@ -270,7 +270,7 @@ class Images:
             after_batch=[IntToFloatTensor(), *(self.change if augment else []),
                          Normalize.from_stats(*self.stats)])
         if self._are_arrays(size):
-            for dl in dls: dl.make_table = partial(_table, dl.dataset)
+            for dl in dls: dl.make_table = _table
         dls.task,dls.source = task,self
         return dls
 

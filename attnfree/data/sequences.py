@@ -138,7 +138,7 @@ class _ByteTable(TensorTable):
         known = (at >= 0) & (at < len(text))
         values = text[at.clamp(0, len(text) - 1)].long().where(known, 0)
         context = 0 if drawn is not None else (w.n - w.stride)*(items[:,None] > 0)
-        return self.make(SequenceExample(values, context, size - start))
+        return self.make(SequenceExample(values, context, (size - start).clamp(max=w.n)))
 
 # %% ../../nbs/data/02_sequences.ipynb #79edb511
 def draw_mirror_and_shift(
@@ -179,7 +179,7 @@ class PixelRows:
 class _PixelTable(TensorTable):
     "Images, of which rows of values are made."
     def __init__(self, images, augment, make):
-        super().__init__(torch.from_numpy(images), make=make)
+        super().__init__(torch.from_numpy(np.ascontiguousarray(images)), make=make)
         if augment: self.draw = draw_mirror_and_shift
 
     def batch(self, items, drawn):

@@ -64,7 +64,7 @@ class TaskDataset:
         return self.task.tensors(self.examples[i], int(i) if self.held_out else None)
     @contextmanager
     def set_split_idx(self, i): yield # fastai's tta asks for it; no text is changed by its part
-    def table(self):
+    def make_table(self):
         "All examples as tensors, where data and task can make a batch at once; else `None`."
         able = hasattr(self.examples, 'table') and takes_batches(self.task)
         if able and len(self) and not self.pack: return self.examples.table(self.task.tensors)

@@ -168,9 +168,10 @@ def _begin(plan, net, out):
     _say(f"{settings.model} on {settings.data}: {train.n:,} {plan.task.inputs} to train on"
          f"{part}, {valid.n:,} held out{held_out}, {length}; the run is in {run}")
     table = train.table() if hasattr(train, 'table') else None
-    if table is not None and (table.device.type != 'cpu' or train.data_on == 'gpu'):
-        _say(f"All {plan.task.inputs} are on {table.device}, {table.nbytes/1e6:,.1f} MB: nothing "
-             "is left for workers to load")
+    workers = train.fake_l.num_workers
+    if table is not None and (workers or train.data_on == 'gpu' or table.device.type != 'cpu'):
+        _say(f"All {plan.task.inputs} are on {table.device}, {table.nbytes/1e6:,.1f} MB"
+             + f": nothing is left for {workers} workers to load"*(workers > 0))
     return replace(plan, run=run)
 
 # columns of `metrics.csv` that are not results: time, speed, learning rate
@@ -241,6 +242,7 @@ def _network_speed(plan, seconds=2):
     settings,inputs,batch = plan.settings,plan.dls.n_inp,plan.dls.train.one_batch()
     batch = [part if part is None else part.as_subclass(torch.Tensor) for part in batch]
     net = check_plan(plan).to(plan.dls.device).train()
+    if settings.compile: net.compile()
     loss,steps = plan.task.loss(settings),0
     optimiser = torch.optim.AdamW(net.parameters(), settings.lr)
     dtype = torch.float16 if settings.precision == 'fp16' else torch.bfloat16
@@ -263,7 +265,8 @@ def report_loader(
     loader = speed['images per second']
     limit = 'loader is' if loader < 0.8*network else 'network is' if network < 0.8*loader else (
         'two are alike, and both are')
-    of_each = f", {speed['per worker']:,.0f} from each worker" if plan.dls.train.num_workers else ''
+    works = plan.dls.train.fake_l.num_workers and plan.dls.train.table() is None
+    of_each = f", {speed['per worker']:,.0f} from each worker" if works else ''
     _say(f"The loader alone delivers {loader:,.0f} examples per second to this process{of_each}; "
          f"the network alone trains on {network:,.0f} of one batch: the {limit} the limit")
 

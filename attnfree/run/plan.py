@@ -27,6 +27,7 @@ from ..families import WEIGHTS
 from .imports import error_context
 from ..mixer import collect_penalty
 from ..learner import check_imports,load,read_config,recipe_schedule,run_folder
+from ..training.loader import place_data
 from ..training.optimiser import parameter_groups
 from ..training.processes import rank_and_world
 from .recipes import (PENALTIES,default_recipe,parse_settings,recipe as settings_of,
@@ -187,8 +188,7 @@ def _create_dls(settings, task, path, workers, skip_bad, tokenizer):
                          **dict(pack=True) if settings.pack else {})
     dls.train.group = settings.accumulate
     dls.train.limit,dls.valid.limit = settings.train_examples,settings.valid_examples
-    dls.train.data_on = dls.valid.data_on = settings.data_on
-    if settings.data_on == 'gpu': dls.train.table() # raises where examples are made one by one
+    place_data(dls, settings.data_on)
     return dls
 
 @checked

@@ -508,6 +508,9 @@ def _agree(settings):
     if settings.bs % settings.accumulate:
         raise ValueError(f"bs={settings.bs} cannot be divided into accumulate={settings.accumulate}"
                          f" equal parts: pass a multiple of {settings.accumulate}")
+    if settings.compile == 'graphs' and settings.accumulate > 1:
+        raise ValueError(f"compile='graphs' with accumulate={settings.accumulate}: a CUDA graph "
+                         "keeps no gradients for the next part: pass compile=true")
     try: data_set_for(settings.data, settings.task)
     except ValueError as error:
         others = ', '.join(_recipes_for(settings.data)) or 'none'

@@ -20,7 +20,7 @@ def shifted_pair(
 )->tuple:                          # Inputs and targets, both `(n,)` or `(b, n)`
     "A sequence as inputs, and as targets: each value is predicted from those before it."
     values = as_tensor(values)
-    return values[...,:-1].contiguous(),values[...,1:].contiguous()
+    return values[...,:-1].clone(),values[...,1:].clone() # targets may be changed in place
 
 # %% ../../nbs/tasks/07_sequences.ipynb #fe7cb0f1
 class SequenceTask(Task):

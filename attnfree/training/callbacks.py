@@ -437,12 +437,12 @@ def duration(
     if seconds < 90: return f'{seconds:.0f} s'
     return f'{seconds/60:.0f} min' if seconds < 5400 else f'{seconds/3600:.1f} h'
 
-def _estimate(left, seconds, waited, steps, compiled=False):
+def _estimate(left, seconds, waited, steps, compiled=False, loads=True):
     "The message after `steps` steps of a training with `left` more."
     cores,threads = os.cpu_count() or 1,torch.get_num_threads()
     says = (f'About {duration(left*seconds/steps)} to go, {seconds/steps:.2g} s a step, without '
             'evaluation')
-    if waited > 0.3*seconds:
+    if loads and waited > 0.3*seconds:
         return (f'{says}; {waited/seconds:.0%} of it waiting for data: load it in separate '
                 f'processes (--workers {max(1, cores - 1)}), and time the loader (--loader)')
     if torch.cuda.is_available() and not compiled and left*seconds/steps > 480:
@@ -495,8 +495,9 @@ class ConsoleLog(Callback):
             self._say(f'epoch {self.epoch + 1} of {self.n_epoch}, step {steps} of {self.n_iter}: '
                       f'about {duration(seconds)} to go')
         elif seconds >= self.least:
+            table = getattr(self.dls.train, 'table', lambda: None)
             self._say(_estimate(left, sums['seconds'], sums['waited'], steps,
-                                getattr(self.learn, 'compiled', False)))
+                                getattr(self.learn, 'compiled', False), table() is None))
 
     def after_epoch(self):
         "The line of an epoch."

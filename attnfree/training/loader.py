@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['random_states', 'set_random_states', 'seed_all', 'seeded', 'epoch_order', 'TensorTable', 'end_workers',
-           'RepeatableDL', 'loader_speed']
+           'RepeatableDL', 'place_data', 'loader_speed']
 
 # %% ../../nbs/training/01_loader.ipynb #17400d91
 import atexit,copy,os,random
@@ -171,7 +171,7 @@ class RepeatableDL(TfmdDL):
         group:int=1,         # With `drop_last` the number of batches is a multiple of this
         limit:int=None,      # Items in an epoch: shuffled anew, else evenly spaced; `None`: all
         skip_bad:bool=False, # Replace items that raise `OSError` (training) or leave them out
-        make_table=None,     # Makes a TensorTable of the items; `None`: the data set's `table`
+        make_table=None,     # Makes a TensorTable of the data set; `None`: its class's `make_table`
         data_on:str='auto',  # Where that is: 'gpu', 'cpu', or on a GPU if a tenth of it suffices
         **kwargs             # What fastai's TfmdDL takes: shuffle, num_workers, transforms ...
     ):
@@ -195,7 +195,9 @@ class RepeatableDL(TfmdDL):
         same['persistent_workers'] = self.fake_l.persistent_workers
         if dataset is None or dataset is self.dataset: # other items may be of another kind
             same['make_table'] = self.make_table
-        return super().new(dataset, cls, **{**same, **kwargs})
+        new = super().new(dataset, cls, **{**same, **kwargs})
+        if new.dataset is self.dataset and new.make_table is self.make_table: new.kept = self.kept
+        return new
 
     def start_at(self,
         epoch:int,   # The next epoch
@@ -263,18 +265,14 @@ class RepeatableDL(TfmdDL):
 
     def table(self):
         "The TensorTable that batches are looked up in, where it is; `None`: items one by one."
-        make = self.make_table or getattr(self.dataset, 'table', None)
-        alone = self.before_batch.fs or {type(f) for f in self.after_item.fs} - {ToTensor}
-        if alone or self.skip_bad: make = None # something is done to single items
-        if make is not None and self.kept is None: self.kept = make()
-        if make is not None and self.kept is not None:
-            if self._on_gpu(self.kept):
-                self.kept = self.kept.to(self.device)
-                return self.kept
-            if self.fake_l.num_workers == 0: return self.kept
-        if self.data_on == 'gpu':
-            raise ValueError("data_on='gpu': these examples are made one by one, as those of files "
-                             "are, and of texts: pass data_on='auto'")
+        make = self.make_table or getattr(type(self.dataset), 'make_table', None)
+        own = vars(self).keys() & {'create_batch', 'create_item', 'do_item', 'get_idxs', 'sample'}
+        single = {type(f) for f in self.after_item.fs} - {ToTensor} or self.before_batch.fs
+        if make is None or own or single: return None # something is done to single items
+        if self.kept is None: self.kept = make(self.dataset)
+        if self.kept is None: return None
+        self.kept = self.kept.to(self.device if self._on_gpu(self.kept) else torch.device('cpu'))
+        return self.kept
 
     def _looked_up(self, table):
         "Batches from a table; what is drawn for an item has the seed of its position."
@@ -370,20 +368,35 @@ class RepeatableDL(TfmdDL):
         "Values of this process only: fastai would wait for batches that others do not have."
         return to_detach(b, cpu=cpu, gather=False)
 
+def place_data(
+    dls,         # DataLoaders of RepeatableDL
+    data_on:str, # 'auto', 'gpu' or 'cpu'
+)->None:
+    "Say where data are; raises `ValueError` if those to train on cannot be on the GPU as a whole."
+    for dl in dls.loaders: dl.data_on = data_on
+    if data_on == 'gpu' and dls.train.table() is None:
+        raise ValueError("data_on='gpu': these examples are made one by one, as those of files "
+                         "are, of texts, and of policies for images: pass data_on='auto'")
+
 # %% ../../nbs/training/01_loader.ipynb #fa40dd58
+def _now():
+    "The time when all work of a GPU is done."
+    if torch.accelerator.is_available(): torch.accelerator.synchronize()
+    return perf_counter()
+
 def loader_speed(
     dl:RepeatableDL, # The loader to measure, transforms of batches included
     batches:int=50,  # Up to this many batches
     warmup:int=2,    # Batches before these, not counted
 )->dict[str,float]:  # `images per second`, and `per worker`
     "How many items per second the loader alone delivers."
-    count,start = 0,perf_counter()
+    count,start = 0,_now()
     for i,batch in enumerate(dl):
-        if i < warmup: start = perf_counter()
-        else: count += len(batch[-1])
+        if i+1 == warmup: start = _now()
+        if i >= warmup: count += len(batch[-1])
         if i+1 == warmup+batches: break
     if count == 0:
         raise ValueError(f"the loader has only {len(dl)} batches, warmup={warmup} of which are not "
                          "counted: use a smaller batch or warmup=0")
-    speed = count/(perf_counter()-start)
+    speed = count/(_now() - start)
     return {'images per second': speed, 'per worker': speed/max(1, dl.fake_l.num_workers)}

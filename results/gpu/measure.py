@@ -1,0 +1,482 @@
+"""What a GPU does, in parts of a few minutes: python results/gpu/measure.py PART --out DIR
+
+Each part writes OUT/PART.csv row by row, the most important first; what the file has is left out,
+and after SECONDS no row is begun. `--prepare` runs the rows once in eight processes instead, which
+fills the caches of the compilers: do it before anything is timed. `--device cpu --small` tries a
+part at tiny sizes. Nothing is downloaded. PART is one of
+
+checks     means and networks against float64 and the processor, steps that must not wait
+means      causal means and attention: ms forward, with backward, in a CUDA graph, of kernels alone
+networks   images a second, eager, compiled and in a CUDA graph, of ours and of DeiT
+trainings  attnfree_train: examples a second, share of a bare loop, seconds until it has ended
+bytes      the next byte of a text, early and late
+tiles      forms of the kernels for images
+"""
+import argparse, math, multiprocessing, os, re, signal, subprocess, sys, tempfile, threading, time
+from concurrent.futures import ProcessPoolExecutor
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+import torch
+from torch.nn import functional as F
+
+from attnfree.biased_mean import band_mean, full_mean
+from attnfree.weighted_mean import plain_mean
+
+HERE = Path(__file__).resolve().parent
+BF16, F32 = torch.bfloat16, torch.float32
+DTYPES = {'float32': F32, 'bfloat16': BF16, 'float16': torch.float16}
+
+
+class Row(NamedTuple):
+    "Something to measure."
+    keys: dict       # What it is
+    make: object     # Called without arguments, makes the work: a function, or several by name
+    measure: object  # Called with the work, returns a dict of results
+
+
+# How long it takes
+
+def wait(device): torch.cuda.synchronize() if device == 'cuda' else None
+
+
+def milliseconds(work, device, seconds=0.2):
+    "The median of three times of a call, many calls in a row, after three that are not counted."
+    for _ in range(3): work()
+    def once(calls):
+        wait(device)
+        begin = time.perf_counter()
+        for _ in range(calls): work()
+        wait(device)
+        return (time.perf_counter() - begin)/calls
+    calls = max(3, min(50, int(seconds/once(1))))
+    return 1e3*sorted(once(calls) for _ in range(3))[1]
+
+
+def in_a_graph(work):
+    "The same for a call that is recorded in a CUDA graph, without Python."
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.stream(side):
+        for _ in range(3): work()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph): work()
+    return milliseconds(graph.replay, 'cuda')
+
+
+def kernels(work, calls=3):
+    "Milliseconds of each kernel of a call, and how many are started."
+    from torch.profiler import ProfilerActivity, profile
+    work()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
+        for _ in range(calls): work()
+        torch.cuda.synchronize()
+    events = [event for event in found.key_averages()
+              if 'CUDA' in str(event.device_type) and '#' not in event.key]  # '#': the optimiser's
+    return ({event.key: event.self_device_time_total/calls/1e3 for event in events},
+            sum(event.count for event in events)//calls)
+
+
+def timed(works, device, graph=False):
+    "Times of functions by name; on a GPU memory, kernels, and times in a graph too."
+    found = {f'{name}_ms': milliseconds(work, device) for name, work in works.items()}
+    if device == 'cpu': return found
+    if graph: found |= {f'{name}_graph_ms': in_a_graph(work) for name, work in works.items()}
+    last = [*works.values()][-1]
+    torch.cuda.reset_peak_memory_stats()
+    times, launches = kernels(last)
+    memory = torch.cuda.max_memory_allocated()/1e9
+    return found | dict(kernels_ms=sum(times.values()), launches=launches, GB=memory)
+
+
+# Is it right
+
+def mean_functions():
+    "Causal means by name: functions of keys, values and options; and the shape of their biases."
+    def local(k, v, w, **options): return band_mean(k, v, w, 31, **options)
+    def sides(k, v, w, **options): return band_mean(k, v, w, 4, 4, **options)
+    def full(k, v, w, **options): return full_mean(k, v, w, causal=True, **options)
+    return {'AFT-simple': (partial(plain_mean, causal=True), None),
+            'AFT-local-32': (local, lambda n: (1, n, 32)),
+            'AFT-conv': (sides, lambda n: (4, n, 9)), 'AFT-full': (full, lambda n: (n, n))}
+
+
+def check_mean(name, dtype, n, device):
+    "A mean and its gradients against the same in float64."
+    function, shape = mean_functions()[name]
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(2, n, 64), (2, n, 64)] + ([shape(n)] if shape else [])
+    inputs = [torch.randn(s, generator=generator).to(device) for s in shapes]
+    given = [t.to(DTYPES[dtype]) for t in inputs[:2]] + inputs[2:]
+    results = []
+    for tensors, kernel in ((given, device == 'cuda'), ([t.double() for t in given], False)):
+        tensors = [t.detach().requires_grad_() for t in tensors]
+        y = function(*tensors, kernel=kernel)
+        results.append((y, *torch.autograd.grad(y, tensors, y.detach().cos())))
+    errors = [((a.double() - b).abs().max()/b.abs().max()).item() for a, b in zip(*results)]
+    worst = torch.tensor(errors).max().item()  # NaN if one of them is
+    assert worst < (1e-4 if dtype == 'float32' else 3e-2), f'an error of {worst:.1e}'
+    return dict(worst=worst)
+
+
+def smallest(name):
+    "A network of a registered name with random numbers, and a batch for it."
+    from attnfree.language import create_model as words, model_names
+    from attnfree.mixer import randomise
+    from attnfree.vision import create_model
+    torch.manual_seed(0)
+    if name in model_names():
+        return randomise(words(name), std=0.05), torch.randint(16, (2, 32))
+    network = create_model(name, in_chans=3, num_classes=10)
+    return randomise(network, std=0.05), torch.randn(2, 3, 8, 8)
+
+
+def check_network(name, dtype, device):
+    "A network forward and backward on a device, against itself on the processor in float32."
+    model, x = smallest(name)
+    model.eval()
+    with torch.no_grad(): expected = model(x)
+    model, x = model.to(device), x.to(device)
+    half = dtype != 'float32'
+    with torch.autocast(device, DTYPES[dtype] if half else None, enabled=half): y = model(x)
+    y.float().square().mean().backward()
+    worst = ((y.float().cpu() - expected).abs().max()/expected.abs().max()).item()
+    assert worst < (1e-3 if dtype == 'float32' else 0.1), f'a difference of {worst:.1e}'
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    return dict(worst=worst)
+
+
+def check_no_waiting(name, device):
+    "Three training steps, the last of which must not wait for the GPU."
+    from attnfree.measure.count import training_step
+    model, x = smallest(name)
+    classes = torch.zeros(2, dtype=torch.long, device=device)
+    step = training_step(model.to(device), x.to(device), classes)
+    for _ in range(2): step()
+    if device == 'cuda': torch.cuda.set_sync_debug_mode('error')
+    try: step()
+    finally:
+        if device == 'cuda': torch.cuda.set_sync_debug_mode('default')
+    return {}
+
+
+CHECKED = ['ff_micro_patch2_8', 'gmlp_micro_patch2_8', 'amlp_micro_patch2_8', 'lavit_micro_8',
+           'aft_simple_micro_patch2_8', 'aft_full_micro_patch2_8', 'aft_local_micro_patch2_8',
+           'aft_conv_micro_patch2_8', 'vit_micro_patch2_8']
+WORDS = [f'pixels_{mixer}_micro_8' for mixer in ('aft_simple', 'aft_full', 'aft_local', 'aft_conv',
+                                                 'gmlp', 'amlp', 'attention')]
+
+
+def checks(device, small):
+    def row(keys, check, *given):
+        return Row(keys, lambda: partial(check, *given, device), lambda check: check())
+    n = 70 if small else 301
+    for name in mean_functions():
+        for dtype in DTYPES:
+            yield row(dict(check='mean', name=name, dtype=dtype), check_mean, name, dtype, n)
+    for name in CHECKED:
+        yield row(dict(check='no_waiting', name=name, dtype='float32'), check_no_waiting, name)
+    for name in CHECKED + WORDS:
+        for dtype in ('float32', 'bfloat16') if small else DTYPES:
+            yield row(dict(check='network', name=name, dtype=dtype), check_network, name, dtype)
+
+
+# Means
+
+def passes(function, inputs):
+    "Forward alone, and with backward."
+    def both():
+        y = function(*inputs)
+        return torch.autograd.grad(y, inputs, y.detach())
+    return dict(forward=torch.no_grad()(lambda: function(*inputs)), both=both)
+
+
+def attention(q, k, v): return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def rwkv(k, v):
+    "flash-linear-attention's RWKV-4: with w = u = 0 it is the causal AFT-simple."
+    from fla.ops.rwkv4 import fused_recurrent_rwkv4
+    state = torch.zeros(len(k), 3, 1, k.shape[-1], device=k.device)
+    w, u = (torch.zeros(k.shape[-1], device=k.device) for _ in range(2))
+    return fused_recurrent_rwkv4(w, u, k, v, state)[0]
+
+
+def make_mean(name, b, n, d, device):
+    "A mean, or attention with heads of 64, of bfloat16."
+    def random(*shape, dtype=BF16):
+        return torch.randn(*shape, device=device).to(dtype).requires_grad_()
+    if name == 'flash':
+        return passes(attention, [random(b, max(1, d//64), n, min(d, 64)) for _ in range(3)])
+    if name == 'RWKV-4': return passes(rwkv, [random(b, n, d) for _ in range(2)])
+    function, shape = mean_functions()[name]
+    inputs = [random(b, n, d), random(b, n, d)]
+    return passes(function, inputs + ([random(*shape(n), dtype=F32)] if shape else []))
+
+
+def means(device, small):
+    tokens, d = (256, 64) if small else (65_536, 1024)
+    names = ['AFT-simple', 'AFT-local-32', 'flash', 'AFT-full', 'AFT-conv']
+    for n in (64, 256) if small else (1024, 256, 4096, 16_384, 65_536):
+        for name in names + ['RWKV-4']*(device == 'cuda'):
+            if name == 'AFT-full' and n > 16_384: continue
+            yield Row(dict(name=name, b=tokens//n, n=n, d=d),
+                      partial(make_mean, name, tokens//n, n, d, device),
+                      partial(timed, device=device, graph=True))
+
+
+# Networks
+
+NETWORKS = ['deit_small_patch16_224', 'attnfree_aft_full_small_patch16_224',
+            'attnfree_aft_conv_small_patch16_224_k11_h16', 'attnfree_gmlp_s16_224',
+            'attnfree_ff_tiny_patch16_224', 'deit_tiny_patch16_224', 'attnfree_lavit_t',
+            'attnfree_amlp_s16_224', 'attnfree_lavit_s', 'pvt_v2_b1']
+TINY = ['attnfree_ff_micro_patch2_8', 'attnfree_lavit_micro_8']
+
+
+def make_network(name, work, mode, batch, device):
+    "A step of a network, bf16 autocast, channels last, on images that are on the device already."
+    import timm
+    import attnfree.vision  # registers our names
+    from attnfree.measure.count import inference, training_step
+    torch.compiler.reset()
+    model = timm.create_model(name).to(device, memory_format=torch.channels_last)
+    images = torch.randn(batch, *model.pretrained_cfg['input_size'], device=device)
+    images = images.contiguous(memory_format=torch.channels_last)
+    classes = torch.arange(batch, device=device) % model.num_classes
+    if mode == 'compiled': model.compile(dynamic=False)
+    if mode == 'graphs': model.compile(dynamic=False, mode='reduce-overhead')
+    if work == 'inference': return dict(inference=inference(model, images, BF16))
+    return dict(training=training_step(model, images, classes, BF16))
+
+
+def time_network(works, mode, batch, device):
+    found = timed(works, device, graph=mode == 'eager' and 'inference' in works)
+    return dict(images_s=batch*1e3/next(iter(found.values()))) | found
+
+
+def networks(device, small):
+    batch = 4 if small else 128
+    for name in TINY if small else NETWORKS:
+        for work in ('training', 'inference'):
+            for mode in ('eager',) if small else ('eager', 'compiled', 'graphs'):
+                yield Row(dict(name=name, work=work, mode=mode, batch=batch),
+                          partial(make_network, name, work, mode, batch, device),
+                          partial(time_network, mode=mode, batch=batch, device=device))
+
+
+# Trainings
+
+def noise_folder(folder, side):
+    "A folder of noise: what loads and trains photographs, without photographs."
+    import numpy as np
+    from PIL import Image
+    for i in range(1000):
+        file = Path(folder)/f'class{i % 10}'/f'{i}.png'
+        file.parent.mkdir(exist_ok=True)
+        pixels = np.random.default_rng(i).integers(0, 256, (side, side, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(file)
+    return folder
+
+
+def command(options, limit, interrupt=None):
+    "Run attnfree_train; exit code, seconds from its last line (or the signal) to its end, lines."
+    words = [sys.executable, '-W', 'ignore', '-u', '-m', 'attnfree.train', *map(str, options)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               cwd=HERE.parents[1])
+    killer = threading.Timer(limit, process.kill)
+    killer.start()
+    lines, last, stopped = [], time.monotonic(), None
+    def stop(): process.send_signal(signal.SIGINT)
+    for line in process.stdout:
+        lines.append(line.rstrip())
+        last = time.monotonic()
+        if interrupt and interrupt in line and stopped is None:
+            stopped = threading.Timer(2, stop)  # in the middle of the next epoch
+            stopped.start()
+    code = process.wait()
+    killer.cancel()
+    return code, time.monotonic() - last, lines
+
+
+def train(options, workers, limit, interrupt=None):
+    "What a training does: its rate, that of a bare loop on one batch, and how it ends."
+    options = [*options, '--workers', workers]
+    bare = ' '.join(command([*options, '--loader'], limit)[2])
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder)/'run'
+        code, after, lines = command([*options, '--no_draw', '--out', out], limit, interrupt)
+        metrics = out/'metrics.csv'
+        rates = pd.read_csv(metrics)['images/s'] if metrics.exists() else [math.nan]
+        rate = [*rates][-1]
+    wanted = 0 if interrupt is None else 128 + signal.SIGINT
+    assert code == wanted, f'exit code {code}: ' + ' / '.join(lines[-3:])
+    assert after < 5, f'{after:.1f} s after its last line it was still there'
+    found = {name: float(match[1].replace(',', '')) if match else math.nan for name, match in
+             (('loader_s', re.search(r'delivers ([\d,]+)', bare)),
+              ('bare_s', re.search(r'trains on ([\d,]+)', bare)))}
+    return dict(examples_s=rate, share=rate/found['bare_s'], ends_after_s=after, **found)
+
+
+def trainings(device, small):
+    def row(name, options, workers=0, limit=60, **how):
+        words = [word for part in options.split() for word in (
+            ('--set', part) if '=' in part else (part,))]
+        def make():
+            given = [str(noise_folder(tempfile.mkdtemp(), 32 if small else 224))
+                     if word == 'FOLDER' else word for word in words]
+            return partial(train, given, workers, limit, **how)
+        return Row(dict(name=name, workers=workers, options=options), make, lambda work: work())
+    images = (f'--import {HERE}/noise.py --data noise model=aft_conv_nano_patch4_32 bs=512 '
+              'epochs=4 precision=bf16')
+    photographs = ('--data imagenet --path FOLDER model=aft_full_small_patch16_224 size=224 bs=64 '
+                   'epochs=3 precision=bf16')
+    texts = '--data text --task lm model=lm_aft_local_mini_256 bs=64 steps=300 precision=bf16'
+    if small:
+        images, texts = '--data digits epochs=2', '--data text --task lm bs=2 steps=3 size=16 ' \
+            'valid_examples=2 warmup_steps=1 model=lm_aft_local_mini_256'
+        photographs = ('--data imagenet --path FOLDER model=aft_conv_nano_patch4_32 size=32 bs=32 '
+                       'epochs=2 train_examples=128 valid_examples=32')
+    yield row('images', images)
+    yield row('photographs', photographs, 2 if small else 8, 90)
+    if not small:
+        yield row('images, compiled', images + ' compile=true', 0, 120)
+        yield row('images, CUDA graphs', images + ' compile=graphs', 0, 120)
+    yield row('texts', texts)
+    yield row('interrupted', photographs.replace('epochs=', 'epochs=9'), 2 if small else 8, 90,
+              interrupt='epoch 1 of')
+
+
+# Bytes, and tiles
+
+def make_bytes(name, position, batch, device):
+    "The next byte of each text, after `position` bytes."
+    from attnfree.measure.sequences import decoder, state_at
+    model = decoder(name, position + 1).to(device)
+    state = state_at(model, position, batch)
+    ids = torch.zeros(batch, dtype=torch.long, device=device)
+    return dict(step=torch.inference_mode()(lambda: model.step(ids, state)))
+
+
+def bytes_late(device, small):
+    for position in (10, 50) if small else (100_000, 10_000, 1000, 10):
+        for name in ('Transformer', 'AFT-local-32', 'AFT-simple'):
+            batch = 2 if small else 8
+            yield Row(dict(name=name, position=position),
+                      partial(make_bytes, name, position, batch, device),
+                      partial(timed, device=device))
+
+
+TILES = [(64, 64, 8, 1), (32, 64, 4, 1), (32, 64, 8, 1), (32, 64, 4, 2), (32, 64, 8, 2),
+         (64, 64, 8, 2), (64, 128, 8, 1), (32, 128, 8, 1), (128, 64, 8, 1), (64, 64, 4, 1)]
+PRODUCTS = [(128, 64, 8, 2), (128, 64, 8, 3), (128, 64, 8, 4), (64, 64, 4, 3), (64, 64, 4, 4),
+            (128, 64, 4, 3), (128, 32, 8, 4), (128, 32, 8, 5), (64, 32, 4, 4), (64, 64, 8, 3)]
+
+
+def make_tile(case, tile, product, device):
+    "Forward and backward of a mean or a gate of 128 images, by kernels of a form."
+    from attnfree.kernels import grid_mean, spatial_gate
+    form = dict(zip(('C', 'M', 'num_warps', 'num_stages'), tile))
+    grid_mean.MEANS = grid_mean.GRADIENTS = {  # warps: by the channels
+        name: value for name, value in form.items() if name != 'num_warps'}
+    spatial_gate.GATES = spatial_gate.GRADIENTS = form
+    grid_mean.PRODUCTS = spatial_gate.PRODUCTS = dict(
+        zip(('T', 'BK', 'num_warps', 'num_stages'), product))
+    def random(*shape, dtype=BF16):
+        return torch.randn(*shape, device=device).to(dtype).requires_grad_()
+    if case == 'gate':
+        given = [random(128, 196, 2*768), random(128, 196, 768, dtype=F32),
+                 random(1, 196, 196, dtype=F32), random(1, 196, dtype=F32)]
+        return passes(lambda z, *rest: spatial_gate.gate_tokens(z[:, :, :768], *rest), given)
+    groups, n = (16, 196) if case == 'heads' else (1, 197)
+    given = [random(128, n, groups if case == 'heads' else 384), random(128, n, 384),
+             random(groups, n, n, dtype=F32), random(128, n, 384)]
+    return passes(lambda k, v, w, q: grid_mean.grid_mean(k, v, w, None, q), given)
+
+
+def tiles(device, small):
+    def measure(works):
+        names = 'grid', 'weig', 'gate', 'matr'
+        return {name: ms for name, ms in kernels(works['both'], 5)[0].items() if name[:4] in names}
+    if device == 'cpu': return  # kernels alone
+    for case in ('grid', 'heads', 'gate'):
+        for tile, product in zip(TILES, PRODUCTS):
+            yield Row(dict(case=case, tile=str(tile), product=str(product)),
+                      partial(make_tile, case, tile, product, device), measure)
+
+
+PARTS = dict(checks=checks, means=means, networks=networks, trainings=trainings, bytes=bytes_late,
+             tiles=tiles)
+
+
+# Rows
+
+def named(keys): return ' '.join(f'{key}={value}' for key, value in keys.items())
+
+
+def run_rows(rows, file, seconds, device):
+    "Measure what is missing in a file until the time is up; returns how many rows are missing."
+    from attnfree.training.processes import machine_name
+    end, table = time.monotonic() + seconds, pd.read_csv(file) if file.exists() else pd.DataFrame()
+    done, missing = {*table['row']} if len(table) else set(), 0
+    for keys, make, measure in rows:
+        name = named(keys)
+        if name in done: continue
+        if time.monotonic() > end:
+            missing += 1
+            continue
+        begin = time.monotonic()
+        try: result, error = measure(make()), ''
+        except Exception as problem:  # written down: the next row may work
+            result, error = {}, f'{type(problem).__name__}: {problem}'.replace('\n', ' ')[:300]
+        line = dict(row=name, **keys, **result, error=error,
+                    seconds=round(time.monotonic() - begin, 1), machine=machine_name(device),
+                    date=date.today().isoformat())
+        table = pd.concat([table, pd.DataFrame([line])], ignore_index=True)
+        table.to_csv(file, index=False, float_format='%.6g')
+        print(name, error or named({k: f'{v:.4g}' for k, v in result.items()}), flush=True)
+        if device == 'cuda': torch.cuda.empty_cache()
+    return missing
+
+
+def prepare(part, number, device, small):
+    "Run a row once, in a process of its own: what it compiles is kept."
+    torch.set_num_threads(1)
+    work = [*PARTS[part](device, small)][number].make()
+    for call in work.values() if isinstance(work, dict) else [work]: call()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('part', nargs='+', choices=PARTS)
+    parser.add_argument('--out', type=Path, required=True, help='folder for the csv files')
+    parser.add_argument('--seconds', type=float, default=240, help='after these no row is begun')
+    parser.add_argument('--device', choices=['cuda', 'cpu'], default='cuda')
+    parser.add_argument('--small', action='store_true', help='tiny sizes, for a test run')
+    parser.add_argument('--prepare', action='store_true', help='only fill the compilers\' caches')
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    if not args.prepare:
+        for part in args.part:
+            missing = run_rows(PARTS[part](args.device, args.small), args.out/f'{part}.csv',
+                               args.seconds, args.device)
+            print(f'{missing} rows of {part} are missing', flush=True)
+        return
+    rows = [(part, i) for part in args.part if part != 'trainings'
+            for i, _ in enumerate(PARTS[part](args.device, args.small))]
+    context, processes = multiprocessing.get_context('spawn'), min(8, os.cpu_count() or 1)
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        jobs = [(name, pool.submit(prepare, *name, args.device, args.small)) for name in rows]
+        end = time.monotonic() + args.seconds
+        for name, job in jobs:
+            try: job.result(max(0, end - time.monotonic()))
+            except Exception as error:
+                print('not prepared', *name, type(error).__name__, flush=True)
+        pool.shutdown(wait=False, cancel_futures=True)
+    print(f'{len(rows)} rows prepared', flush=True)
+
+
+if __name__ == '__main__': main()

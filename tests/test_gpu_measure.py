@@ -1,0 +1,52 @@
+"The script for a GPU, at tiny sizes on the processor: every part runs, and goes on where it was."
+import sys
+from pathlib import Path
+
+import pandas as pd, pytest, timm
+
+sys.path.append(str(Path(__file__).parents[1]/'results/gpu'))
+import measure
+
+
+@pytest.mark.parametrize('part', [part for part in measure.PARTS if part != 'tiles'])
+def test_a_dry_run(part, tmp_path):
+    file = tmp_path/f'{part}.csv'
+    assert measure.run_rows(measure.PARTS[part]('cpu', True), file, 600, 'cpu') == 0
+    table = pd.read_csv(file)
+    print(table.drop(columns=['machine', 'date']).to_string())
+    assert table.error.isna().all() and (table.seconds >= 0).all()
+    rates = [name for name in table if name.endswith('_ms') or name.endswith('_s')]
+    assert part == 'checks' or rates and (table[rates].fillna(1) > 0).all(axis=None)
+    assert part != 'trainings' or table['share'].between(0.05, 2).all()
+
+
+def test_what_is_there_is_left_out(tmp_path):
+    "A row that fails is written down, and the next one begun; without time none is."
+    tried = []
+    def works(n):
+        tried.append(n)
+        return dict(ms=n/2)
+    rows = [measure.Row(dict(op='a', n=n), lambda n=n: n, works) for n in (2, 4)]
+    rows.insert(1, measure.Row(dict(op='b', n=0), lambda: 1/0, works))
+    file = tmp_path/'part.csv'
+    assert measure.run_rows(rows, file, -1, 'cpu') == 3
+    for _ in range(2): assert measure.run_rows(rows, file, 60, 'cpu') == 0
+    table = pd.read_csv(file)
+    assert tried == [2, 4] and table.error[1] == 'ZeroDivisionError: division by zero'
+    assert table.ms[[0, 2]].tolist() == [1, 2]
+
+
+def test_rows_of_a_gpu():
+    "They are planned without one; all networks are known to timm."
+    counts = {part: len([*rows('cuda', False)]) for part, rows in measure.PARTS.items()}
+    print(counts)
+    assert all(counts.values())
+    assert [name for name in measure.NETWORKS if not timm.is_model(name)] == []
+
+
+def test_preparing(monkeypatch, tmp_path, capsys):
+    "Each row is run once, in other processes."
+    given = ['measure', 'bytes', '--prepare', '--device', 'cpu', '--small', '--out', str(tmp_path)]
+    monkeypatch.setattr(sys, 'argv', given)
+    measure.main()
+    assert capsys.readouterr().out == '6 rows prepared\n' and not [*tmp_path.iterdir()]
