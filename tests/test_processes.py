@@ -101,3 +101,19 @@ def test_launchers(tmp_path, alone, launcher):
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     same(metrics(tmp_path/'run'), alone)
+
+
+def test_two_machines(tmp_path, alone):
+    "Two launchers that meet at an address, each with one process."
+    place = ['--nnodes', '2', '--nproc-per-node', '1', '--rdzv-backend', 'c10d',
+             '--rdzv-endpoint', f'127.0.0.1:{free_port()}', '--rdzv-id', 'run']
+    command = [sys.executable, '-W', 'ignore', '-m', 'torch.distributed.run', *place,
+               '-m', 'attnfree.train', '--out', str(tmp_path/'run')]
+    for setting in PLAIN: command += ['--set', setting]
+    environment = os.environ | dict(OMP_NUM_THREADS='1', MPLBACKEND='agg')
+    machines = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+                for _ in range(2)]
+    for machine in machines:
+        _, errors = machine.communicate(timeout=300)
+        assert machine.returncode == 0, errors[-3000:]
+    same(metrics(tmp_path/'run'), alone)
