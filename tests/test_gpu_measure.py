@@ -4,6 +4,10 @@ from pathlib import Path
 
 import pandas as pd, pytest, timm
 
+from attnfree.data.datasets import DATASETS
+from attnfree.run.imports import import_file
+from attnfree.run.plan import requested_settings
+
 sys.path.append(str(Path(__file__).parents[1]/'results/gpu'))
 import measure
 
@@ -42,6 +46,13 @@ def test_rows_of_a_gpu():
     print(counts)
     assert all(counts.values())
     assert [name for name in measure.NETWORKS if not timm.is_model(name)] == []
+    for row in measure.trainings('cuda', False):  # settings that agree with each other
+        words = row.keys['options'].split()
+        named = {word[2:]: words[i + 1] for i, word in enumerate(words) if word[:2] == '--'}
+        if 'import' in named and 'noise' not in DATASETS: import_file(named['import'])
+        given = {key: value for key, value in named.items() if key in ('recipe', 'data', 'task')}
+        fields = [word for word in words if '=' in word]
+        assert requested_settings(fields, **given)[0].data in (given.get('data'), 'noise')
 
 
 def test_preparing(monkeypatch, tmp_path, capsys):

@@ -159,7 +159,7 @@ Iterator.__init__ = pinned
 def stay():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     Finalize(None, time.sleep, [600], exitpriority=0)
-dls = create_dls('digits', bs=64, workers=2)
+dls = create_dls('digits', bs=64, workers=2, augment='rand-m5-mstd0.5-inc1')
 for dl in dls.loaders: dl.wif = stay
 for part in dls.loaders: next(iter(part))
 print(*(worker.pid for dl in dls.loaders for worker in dl.workers._workers), time.time())

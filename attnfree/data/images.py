@@ -182,8 +182,9 @@ def _table(dataset):
     "Pictures of pairs, as fastai makes tensors of them, and classes; `None` for other targets."
     parts,pairs = dataset.tls[1:],dataset.items
     if any([type(f) for f in part.tfms.fs] != [ItemGetter, Categorize] for part in parts): return
-    images = torch.empty(len(pairs), *np.shape(pairs[0][0]), dtype=torch.uint8)
-    for i,pair in enumerate(pairs): images[i] = torch.from_numpy(pair[0])
+    images = np.empty((len(pairs), *pairs[0][0].shape), dtype=np.uint8)
+    for i,pair in enumerate(pairs): images[i] = pair[0]
+    images = torch.from_numpy(images)
     if images.dim() == 3: images = TensorImageBW(images[:,None])
     else: images = TensorImage(images.permute(0, 3, 1, 2).contiguous())
     return TensorTable(images, *(_targets(part, pairs) for part in parts))

@@ -1,11 +1,11 @@
 """What a GPU does, in parts of a few minutes: python results/gpu/measure.py PART --out DIR
 
-Each part writes OUT/PART.csv row by row, the most important first; what the file has is left out,
-and after SECONDS no row is begun. `--prepare` runs the rows once in eight processes instead, which
-fills the caches of the compilers: do it before anything is timed. `--device cpu --small` tries a
-part at tiny sizes. Nothing is downloaded. PART is one of
+Each part writes OUT/measured_PART.csv row by row, the most important first; what the file has is
+left out, and after SECONDS no row is begun. `--prepare` runs the rows once in eight processes
+instead, which fills the caches of the compilers: do it before anything is timed. `--device cpu
+--small` tries a part at tiny sizes. Nothing is downloaded. PART is one of
 
-checks     means and networks against float64 and the processor, steps that must not wait
+checks     kernels, data, means and networks are right, and steps do not wait
 means      causal means and attention: ms forward, with backward, in a CUDA graph, of kernels alone
 networks   images a second, eager, compiled and in a CUDA graph, of ours and of DeiT
 trainings  attnfree_train: examples a second, share of a bare loop, seconds until it has ended
@@ -73,8 +73,12 @@ def kernels(work, calls=3):
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
         for _ in range(calls): work()
         torch.cuda.synchronize()
+    def own(event):
+        "Without the names that PyTorch gives to parts of a program."
+        named = event.key.startswith(('Optimizer.', '## '))
+        return not named and not getattr(event, 'is_user_annotation', False)
     events = [event for event in found.key_averages()
-              if 'CUDA' in str(event.device_type) and '#' not in event.key]  # '#': the optimiser's
+              if 'CUDA' in str(event.device_type) and own(event)]
     return ({event.key: event.self_device_time_total/calls/1e3 for event in events},
             sum(event.count for event in events)//calls)
 
@@ -83,7 +87,9 @@ def timed(works, device, graph=False):
     "Times of functions by name; on a GPU memory, kernels, and times in a graph too."
     found = {f'{name}_ms': milliseconds(work, device) for name, work in works.items()}
     if device == 'cpu': return found
-    if graph: found |= {f'{name}_graph_ms': in_a_graph(work) for name, work in works.items()}
+    for name, work in works.items() if graph else ():
+        try: found[f'{name}_graph_ms'] = in_a_graph(work)
+        except Exception as error: print('no graph:', type(error).__name__, error)
     last = [*works.values()][-1]
     torch.cuda.reset_peak_memory_stats()
     times, launches = kernels(last)
@@ -162,6 +168,34 @@ def check_no_waiting(name, device):
     return {}
 
 
+def check_kernels(name, device):
+    "Kernels are built and right: else the means fall back on PyTorch's operations, with a warning."
+    from attnfree.kernels.proofs import agrees
+    assert device == 'cpu' or agrees(name, device)
+    return {}
+
+
+def check_data(name, task, device):
+    "Batches that are looked up on a device, without waiting, are those of items one by one."
+    from attnfree.data.datasets import create_dls
+    loaders = [create_dls(name, task, bs=32).train for _ in range(2)]
+    for loader in loaders: loader.device, loader.data_on = torch.device(device), 'gpu'
+    loaders[1].table = lambda: None
+    assert loaders[0].table().device.type == device
+    for epoch in range(2):
+        found = iter(loaders[0])
+        batches = [next(found)]  # the order of the epoch is waited for
+        if device == 'cuda': torch.cuda.set_sync_debug_mode('error')
+        try: batches += [next(found) for _ in range(3)]
+        finally:
+            if device == 'cuda': torch.cuda.set_sync_debug_mode('default')
+        for one, other in zip(batches, loaders[1]):
+            for a, b in zip(one, other): assert torch.equal(torch.Tensor(a), torch.Tensor(b))
+    return dict(batches=2*len(batches))
+
+
+KERNELS = ['prefix_mean', 'window_mean', 'matrix_mean', 'grid_mean', 'spatial_gate']
+DATA = [('digits', 'classification'), ('digits', 'pixels'), ('text', 'lm'), ('recall', 'recall')]
 CHECKED = ['ff_micro_patch2_8', 'gmlp_micro_patch2_8', 'amlp_micro_patch2_8', 'lavit_micro_8',
            'aft_simple_micro_patch2_8', 'aft_full_micro_patch2_8', 'aft_local_micro_patch2_8',
            'aft_conv_micro_patch2_8', 'vit_micro_patch2_8']
@@ -173,6 +207,11 @@ def checks(device, small):
     def row(keys, check, *given):
         return Row(keys, lambda: partial(check, *given, device), lambda check: check())
     n = 70 if small else 301
+    for name in KERNELS:
+        yield row(dict(check='kernels', name=name, dtype='float32'), check_kernels, name)
+    for name, task in DATA:
+        yield row(dict(check='data', name=f'{name}-{task}', dtype='float32'), check_data, name,
+                  task)
     for name in mean_functions():
         for dtype in DTYPES:
             yield row(dict(check='mean', name=name, dtype=dtype), check_mean, name, dtype, n)
@@ -277,7 +316,7 @@ def noise_folder(folder, side):
         file = Path(folder)/f'class{i % 10}'/f'{i}.png'
         file.parent.mkdir(exist_ok=True)
         pixels = np.random.default_rng(i).integers(0, 256, (side, side, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(file)
+        Image.fromarray(pixels).save(file, compress_level=0)
     return folder
 
 
@@ -329,9 +368,9 @@ def trainings(device, small):
                      if word == 'FOLDER' else word for word in words]
             return partial(train, given, workers, limit, **how)
         return Row(dict(name=name, workers=workers, options=options), make, lambda work: work())
-    images = (f'--import {HERE}/noise.py --data noise model=aft_conv_nano_patch4_32 bs=512 '
-              'epochs=4 precision=bf16')
-    photographs = ('--data imagenet --path FOLDER model=aft_full_small_patch16_224 size=224 bs=64 '
+    images = (f'--import {HERE}/noise.py --recipe cifar10 data=noise bs=512 epochs=4 '
+              'model=aft_conv_nano_patch4_32 precision=bf16')
+    photographs = ('--data imagenet --path FOLDER model=aft_full_small_patch16_224 size=224 bs=16 '
                    'epochs=3 precision=bf16')
     texts = '--data text --task lm model=lm_aft_local_mini_256 bs=64 steps=300 precision=bf16'
     if small:
@@ -340,13 +379,13 @@ def trainings(device, small):
         photographs = ('--data imagenet --path FOLDER model=aft_conv_nano_patch4_32 size=32 bs=32 '
                        'epochs=2 train_examples=128 valid_examples=32')
     yield row('images', images)
-    yield row('photographs', photographs, 2 if small else 8, 90)
-    if not small:
-        yield row('images, compiled', images + ' compile=true', 0, 120)
-        yield row('images, CUDA graphs', images + ' compile=graphs', 0, 120)
-    yield row('texts', texts)
-    yield row('interrupted', photographs.replace('epochs=', 'epochs=9'), 2 if small else 8, 90,
+    yield row('interrupted', photographs.replace('epochs=', 'epochs=9'), 2 if small else 8,
               interrupt='epoch 1 of')
+    yield row('texts', texts)
+    if not small:
+        yield row('images, CUDA graphs', images + ' compile=graphs')
+        yield row('images, compiled', images + ' compile=true')
+    yield row('photographs', photographs, 2 if small else 8)
 
 
 # Bytes, and tiles
@@ -461,21 +500,23 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     if not args.prepare:
         for part in args.part:
-            missing = run_rows(PARTS[part](args.device, args.small), args.out/f'{part}.csv',
-                               args.seconds, args.device)
+            file = args.out/f'measured_{part}.csv'
+            rows = PARTS[part](args.device, args.small)
+            missing = run_rows(rows, file, args.seconds, args.device)
             print(f'{missing} rows of {part} are missing', flush=True)
         return
     rows = [(part, i) for part in args.part if part != 'trainings'
             for i, _ in enumerate(PARTS[part](args.device, args.small))]
     context, processes = multiprocessing.get_context('spawn'), min(8, os.cpu_count() or 1)
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        jobs = [(name, pool.submit(prepare, *name, args.device, args.small)) for name in rows]
-        end = time.monotonic() + args.seconds
-        for name, job in jobs:
-            try: job.result(max(0, end - time.monotonic()))
-            except Exception as error:
-                print('not prepared', *name, type(error).__name__, flush=True)
-        pool.shutdown(wait=False, cancel_futures=True)
+    pool, end = ProcessPoolExecutor(processes, mp_context=context), time.monotonic() + args.seconds
+    jobs = [(name, pool.submit(prepare, *name, args.device, args.small)) for name in rows]
+    for name, job in jobs:
+        try: job.result(max(0, end - time.monotonic()))
+        except Exception as error:
+            print('not prepared', *name, type(error).__name__, flush=True)
+    workers = [*pool._processes.values()]
+    pool.shutdown(wait=False, cancel_futures=True)
+    for worker in workers: worker.kill()  # time is up
     print(f'{len(rows)} rows prepared', flush=True)
 
 
