@@ -167,8 +167,7 @@ def _begin(plan, net, out):
              f"{head.get(plan.task.inputs, '')}")
     _say(f"{settings.model} on {settings.data}: {train.n:,} {plan.task.inputs} to train on"
          f"{part}, {valid.n:,} held out{held_out}, {length}; the run is in {run}")
-    table = train.table() if hasattr(train, 'table') else None
-    workers = train.fake_l.num_workers
+    table,workers = train.table(),train.fake_l.num_workers
     if table is not None and (workers or train.data_on == 'gpu' or table.device.type != 'cpu'):
         _say(f"All {plan.task.inputs} are on {table.device}, {table.nbytes/1e6:,.1f} MB"
              + f": nothing is left for {workers} workers to load"*(workers > 0))

@@ -175,7 +175,7 @@ class Settings(BaseModel):
     checkpointing:_Switch = Field(False, description=
         "recompute activations instead of storing them")
     compile:_Compile = Field(False, description=
-        "torch.compile, which takes a minute at the start; graphs: with CUDA graphs")
+        "torch.compile; graphs: with CUDA graphs")
     channels_last:_Switch = Field(False, description="channels as the last axis in memory")
     threads:_Threads|None = Field(None, description="CPU threads; none: torch's default")
     seed:_Whole = Field(42, description="seed of all random numbers")

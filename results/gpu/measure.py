@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from attnfree.biased_mean import band_mean, full_mean
 from attnfree.weighted_mean import plain_mean
 
-HERE = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[2]
 BF16, F32 = torch.bfloat16, torch.float32
 DTYPES = {'float32': F32, 'bfloat16': BF16, 'float16': torch.float16}
 
@@ -324,7 +324,7 @@ def command(options, limit, interrupt=None):
     "Run attnfree_train; exit code, seconds from its last line (or the signal) to its end, lines."
     words = [sys.executable, '-W', 'ignore', '-u', '-m', 'attnfree.train', *map(str, options)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                               cwd=HERE.parents[1])
+                               cwd=ROOT)
     killer = threading.Timer(limit, process.kill)
     killer.start()
     lines, last, stopped = [], time.monotonic(), None
@@ -368,7 +368,7 @@ def trainings(device, small):
                      if word == 'FOLDER' else word for word in words]
             return partial(train, given, workers, limit, **how)
         return Row(dict(name=name, workers=workers, options=options), make, lambda work: work())
-    images = (f'--import {HERE}/noise.py --recipe cifar10 data=noise bs=512 epochs=4 '
+    images = ('--import results/gpu/noise.py --recipe cifar10 data=noise bs=512 epochs=4 '
               'model=aft_conv_nano_patch4_32 precision=bf16')
     photographs = ('--data imagenet --path FOLDER model=aft_full_small_patch16_224 size=224 bs=16 '
                    'epochs=3 precision=bf16')
