@@ -49,7 +49,8 @@ def test_rows_of_a_gpu():
     for row in measure.trainings('cuda', False):  # settings that agree with each other
         words = row.keys['options'].split()
         named = {word[2:]: words[i + 1] for i, word in enumerate(words) if word[:2] == '--'}
-        if 'import' in named and 'noise' not in DATASETS: import_file(f"{measure.ROOT}/{named['import']}")
+        if 'import' in named and 'noise' not in DATASETS:
+            import_file(f"{measure.ROOT}/{named['import']}")
         given = {key: value for key, value in named.items() if key in ('recipe', 'data', 'task')}
         fields = [word for word in words if '=' in word]
         assert requested_settings(fields, **given)[0].data in (given.get('data'), 'noise')
