@@ -235,6 +235,10 @@ class Precision(MixedPrecision):
 # %% ../../nbs/training/04_callbacks.ipynb #10410789
 LOOK_EVERY = 50 # steps between two checks of a loss on a GPU
 
+def _mean(loss):
+    "The loss of a batch; one that is a mean already costs no operation."
+    return loss.mean() if loss.dim() else loss
+
 class StopOnNaN(Callback):
     "Stop at the first loss that is not finite, with the weights from before this epoch."
     order,run_valid = 12,True # after mixed precision, which must leave its context first
@@ -250,7 +254,7 @@ class StopOnNaN(Callback):
     def after_loss(self): # Runs for every batch, training and validation
         "Check the loss, on a GPU those of some steps; raises `FloatingPointError` naming the step."
         if not len(self.learn.yb): return
-        self.recent.append((self.learn.train_iter, self.learn.loss.detach().mean()))
+        self.recent.append((self.learn.train_iter, _mean(self.learn.loss.detach())))
         later = self.learn.loss.is_cuda and not hasattr(self.learn, 'lr_finder')
         if len(self.recent) >= (LOOK_EVERY if later else 1): self._look()
 
@@ -279,7 +283,7 @@ class SmoothLoss(AvgSmoothLoss):
     def accumulate(self, learn):
         "Add the loss of one step."
         self.count += 1
-        loss = to_detach(learn.loss.mean(), cpu=False)
+        loss = to_detach(_mean(learn.loss), cpu=False)
         self.val = torch.lerp(loss, self.val.to(loss), self.beta)
         last = learn.train_iter % learn.n_iter == 0 # of an epoch, which may be a resumed one
         if self.shown is None or last or self.count % LOOK_EVERY == 0 or not loss.is_cuda:
@@ -296,7 +300,7 @@ class MeanLoss(AvgLoss):
     def accumulate(self, learn):
         "Add the loss of one batch."
         examples = len(learn.yb[0])
-        self.total += learn.to_detach(learn.loss.mean(), cpu=False)*examples
+        self.total += learn.to_detach(_mean(learn.loss), cpu=False)*examples
         self.count += examples
 
 # %% ../../nbs/training/04_callbacks.ipynb #bbb0a37b

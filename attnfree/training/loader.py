@@ -302,18 +302,20 @@ class RepeatableDL(TfmdDL):
         gpus = self.device is not None and self.device.type != 'cpu'
         self.before_iter()
         loader,i = None,begin
+        draws = self.table() is None or self.after_batch.fs # else no random number is drawn below
         try:
             while True:
-                before = random_states(gpus)
+                before = random_states(gpus) if draws else None
                 try:
                     if loader is None: loader = iter(self._loader()) # draws a seed for its workers
                     batch = next(loader, None)
                     if batch is None: break
                     batch = self._on_device(batch)
-                    seed_all(self.seed, epoch, i, self.rank, gpus=gpus)
+                    if draws: seed_all(self.seed, epoch, i, self.rank, gpus=gpus)
                     # The transforms keep the types of tensors; each single operation need not.
                     with DisableTorchFunctionSubclass(): batch = self.after_batch(batch)
-                finally: set_random_states(before)
+                finally:
+                    if draws: set_random_states(before)
                 yield batch
                 i += 1
         finally:

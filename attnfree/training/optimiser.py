@@ -70,6 +70,9 @@ class GroupedAdamW(OptimWrapper):
         eps:float=1e-8,                       # Added to the root of the squared gradient
     ):
         self.parts = 1 + max(group['part'] for group in groups)
+        lead = {groups[i]['part']: i for i in sorted(range(len(groups)), key=lambda i:
+                                                     _leading(groups[i]))} # the last of each part
+        self.leading = [lead[part] for part in range(self.parts)] # which of torch's groups
         super().__init__(opt=torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps,
                                                weight_decay=0., fused=True))
 
@@ -86,7 +89,7 @@ class GroupedAdamW(OptimWrapper):
     @property
     def hypers(self):
         "The settings of each part, as its fastest and most decaying group has them."
-        leading = [max(self._groups(part), key=_leading) for part in range(self.parts)]
+        leading = [self.opt.param_groups[i] for i in self.leading]
         return [dict(lr=group['lr'], mom=group['betas'][0], sqr_mom=group['betas'][1],
                      eps=group['eps'], wd=group['weight_decay']) for group in leading]
 
