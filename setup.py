@@ -24,9 +24,10 @@ setup(
     python_requires='>=' + settings['min_python'],
     install_requires=settings['requirements'].split(),
     extras_require={'dev': ' '.join(settings[f'{name}_requirements']
-                                    for name in ('dev', 'baselines', 'onnx')).split(),
+                                    for name in ('dev', 'baselines', 'onnx', 'transformers')).split(),
                     'baselines': settings['baselines_requirements'].split(),
-                    'onnx': settings['onnx_requirements'].split()},
+                    'onnx': settings['onnx_requirements'].split(),
+                    'transformers': settings['transformers_requirements'].split()},
     entry_points={
         'console_scripts': settings['console_scripts'].split(),
         'nbdev': [f"{settings['lib_name']}={settings['lib_name']}._modidx:d"],

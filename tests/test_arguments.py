@@ -45,6 +45,13 @@ def imported(code):
         if module.startswith('attnfree'): yield from ((module, a.name) for a in node.names)
 
 
+def module_named(name):
+    "A module of the package; `None` for what needs transformers, where it is not installed."
+    try: return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != 'transformers': raise
+
+
 def seams():
     "What people call, `(module, name)` to it: promised, or imported by pages and commands."
     names = {(f'attnfree.{module}', name) for module, names in PROMISED.items()
@@ -55,7 +62,7 @@ def seams():
     found = {}
     for module, name in names:
         if any(f'{module}.'.startswith(f'{inside}.') for inside in INSIDE): continue
-        thing = getattr(importlib.import_module(module), name)
+        thing = getattr(module_named(module), name, None)
         if callable(thing) and thing.__module__.startswith('attnfree'):
             found[thing.__module__, thing.__name__] = thing
     return found
@@ -73,7 +80,7 @@ def public():
     "`(module, name, what it is)` of all functions and classes that notebooks export."
     for found in pkgutil.walk_packages(attnfree.__path__, 'attnfree.'):
         if found.name.endswith('_modidx') or found.name.startswith('attnfree.kernels.'): continue
-        module = importlib.import_module(found.name)
+        module = module_named(found.name)
         for name in getattr(module, '__all__', []):
             thing = getattr(module, name)
             if callable(thing) and getattr(thing, '__module__', None) == module.__name__:

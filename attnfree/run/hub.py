@@ -27,7 +27,8 @@ def save_for_hub(
     classes,folder = config['data'].get('classes'),user_path(folder, 'folder')
     if task_named(config['task']).inputs != 'images' or not classes:
         raise ValueError(f"run={str(run)!r} has the task {config['task']!r}, and timm builds "
-                         "networks for images with classes: name such a run")
+                         "networks for images with classes: name such a run, or for transformers "
+                         "one on texts (lm, mlm, text_classification)")
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise ValueError(f"folder={str(folder)!r} is in use: name a new one")
     model.pretrained_cfg = model.pretrained_cfg | image_config(config['data'])
