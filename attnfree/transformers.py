@@ -21,7 +21,7 @@ from transformers.cache_utils import Cache,CacheLayerMixin
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import (CausalLMOutputWithPast,MaskedLMOutput,
                                            SequenceClassifierOutput)
-from .errors.arguments import Amount,Count,Fraction,checked,user_path
+from .errors.arguments import Amount,Count,Fraction,Whole,checked,user_path
 from .families import family_of
 from .language import create_model
 from .learner import load,read_config,run_folder
@@ -30,7 +30,6 @@ from .tasks import task_named
 from .text.model import CausalLM,fine_tune
 from .text.tokens import CLS,PieceTokenizer,SEP,SPECIAL,load_tokenizer
 from .training.folder import Run
-from .training.optimiser import parameter_groups
 
 # %% ../nbs/run/14_transformers.ipynb #7f000011
 @checked
@@ -45,14 +44,20 @@ class AttnfreeConfig(PreTrainedConfig):
         drop:Fraction=0,         # Dropout, also before the head of a classifier
         drop_path_rate:Fraction=0, # Stochastic depth of the last block
         mask_padding:bool=None,  # As for `create_model`, where there is no `attention_mask`
+        pad_token_id:Whole=None, # The tokenizer's; a network need not have it
         **kwargs                 # transformers' own, such as `num_labels`
     ):
         size = family_of(name, ['texts', 'sequences']).networks[name]
         self.name,self.mixer,self.mask_padding = name,mixer,mask_padding
         self.vocab_size = size.vocab_size if vocab_size is None else vocab_size
-        self.n = self.max_position_embeddings = size.n if n is None else n
-        self.hidden_size,self.num_hidden_layers = size.dim,size.depth
-        self.drop,self.drop_path_rate = drop,drop_path_rate
+        self.n = size.n if n is None else n
+        for known,value in [('max_position_embeddings', self.n), ('hidden_size', size.dim),
+                            ('num_hidden_layers', size.depth)]:
+            if kwargs.pop(known, value) != value:
+                raise ValueError(f"{known} of {name} is {value}, which follows from name and n: "
+                                 "leave it out")
+            setattr(self, known, value)
+        self.drop,self.drop_path_rate,self.pad_token_id = drop,drop_path_rate,pad_token_id
         super().__init__(**{'tie_word_embeddings': False, **kwargs}) # networks tie their own
 
     def network(self)->nn.Module: # A MaskedLM or a CausalLM
@@ -73,17 +78,21 @@ class TextLayer(CacheLayerMixin):
         "Forget the texts."
         self.state,self.known,self.columns = None,None,0
 
-    def add(self,
+    def with_new(self,
         ids:Tensor,   # The next tokens of each text, `(b, n)`
         waits:Tensor, # `True` at padding, `(b, n)`, or `None`
         longest:int,  # How many tokens to keep
-    ):
-        "Note tokens: each row's own are at its end."
+    )->Tensor:        # Each row's own are at its end, `(b, longest)` or fewer
+        "The last tokens once these are read; raises `ValueError` for other texts."
         before = ids[:,:0] if self.known is None else self.known
-        if waits is not None: waits = F.pad(waits, (before.shape[1], 0))
+        if len(before) != len(ids):
+            raise ValueError(f"input_ids has {len(ids)} texts, but the cache holds {len(before)}: "
+                             "continue the same ones, or take a new cache")
         known = torch.cat([before, ids], dim=1)
-        if waits is not None: known = known.gather(1, (~waits).byte().argsort(dim=1, stable=True))
-        self.known,self.columns = known[:,-longest:],self.columns + ids.shape[1]
+        if waits is not None:
+            waits = F.pad(waits, (before.shape[1], 0))
+            known = known.gather(1, (~waits).byte().argsort(dim=1, stable=True))
+        return known[:,-longest:]
 
     def reorder_cache(self, beam_idx): # transformers' name
         "Keep some rows, in this order."
@@ -114,6 +123,10 @@ _CACHE = 'cache' if 'cache' in CausalLMOutputWithPast.__dataclass_fields__ else 
 def _padding(ids, attention_mask):
     "`True` at padding, `(b, n)`; `None` where there is none."
     if attention_mask is None: return None
+    rows,columns = attention_mask.shape if attention_mask.ndim == 2 else (0, 0)
+    if rows != len(ids) or columns < ids.shape[1]:
+        raise ValueError(f"attention_mask has shape {tuple(attention_mask.shape)} for input_ids "
+                         f"of {tuple(ids.shape)}: give a 0 or 1 for each of them")
     waits = attention_mask[:,-ids.shape[1]:] == 0
     return waits if bool(waits.any()) else None
 
@@ -145,6 +158,19 @@ class AttnfreePreTrainedModel(PreTrainedModel):
 
     def with_head(self, network): return network
 
+    def _readable(self, ids, waits):
+        "Ids that the network has: any will do in padding, and for a pad that is no id of its own."
+        pad = self.config.pad_token_id
+        if pad is not None and pad >= self.config.vocab_size: ids = ids.masked_fill(ids == pad, 0)
+        return ids if waits is None else ids.masked_fill(waits, 0)
+
+    def _check_length(self, n):
+        "Raise `ValueError` for texts of more tokens than there are positions."
+        if n <= self.config.n: return
+        raise ValueError(f"input_ids: {n} tokens, but {self.config.name} was built for "
+                         f"{self.config.n}: shorten the text (a tokenizer: truncation=True). "
+                         "generate goes on where it has its cache, in a call logits_to_keep=1")
+
     def post_init(self):
         "Mark what was built with values, which transformers would overwrite with its own."
         if not any(p.is_meta for p in self.parameters()):
@@ -161,7 +187,7 @@ class AttnfreePreTrainedModel(PreTrainedModel):
             where = next(name for name,part in self.named_modules() if part is module)
             raise ValueError(f"the file lacks {where}.{lacks[0]}, which a {self.config.name} "
                              "needs: it was written by another network or is incomplete")
-        init.trunc_normal_(module.weight, std=0.02)
+        if module.weight is not None: init.trunc_normal_(module.weight, std=0.02)
         if module.bias is not None: init.zeros_(module.bias)
 
     def _set_gradient_checkpointing(self, enable=True, *args, **kwargs):
@@ -189,32 +215,37 @@ class AttnfreeForCausalLM(AttnfreePreTrainedModel, GenerationMixin):
 
     def _read(self, ids, waits, layer, every):
         "Scores after every token or the last one, `(b, n or 1, vocab_size)`; `layer` goes on."
-        net,n = self.model,self.config.n
-        seen = ids.new_zeros(len(ids)) if layer.state is None else layer.state.seen
-        seen = seen + (ids.shape[1] if waits is None else (~waits).sum(dim=1))
-        layer.add(ids, waits, n)
+        net,n,state,columns = self.model,self.config.n,layer.state,ids.shape[1]
+        seen = ids.new_zeros(len(ids)) if state is None else state.seen
+        known = layer.with_new(ids, waits, n)
+        seen = seen + (columns if waits is None else (~waits).sum(dim=1))
         if int(seen.max()) > n: # the window slides, of each row by itself
-            if every:
-                raise ValueError(f"input_ids: token {int(seen.max())} is more than the {n} that "
-                                 f"{self.config.name} was built for: pass logits_to_keep=1 to "
-                                 "go on with the last ones, or cut the text")
+            if every: self._check_length(int(seen.max()))
             keep = torch.where(seen > n, max(1, n//2), seen)
-            ids,layer.state = layer.known[:,-int(keep.max()):],None
+            ids,state = known[:,-int(keep.max()):],None
             waits = torch.arange(ids.shape[1], device=ids.device) < ids.shape[1] - keep[:,None]
             if not bool(waits.any()): waits = None
-        if ids.shape[1] == 1 and waits is None and layer.state is not None:
-            scores,layer.state = net.step(ids[:,0], layer.state)
-            return scores[:,None]
-        last = None if every else ids.new_full((len(ids), 1), ids.shape[1] - 1)
-        scores,layer.state = net.prefill(ids, layer.state, waits, last)
+        if ids.shape[1] == 1 and waits is None and state is not None:
+            scores,state = net.step(ids[:,0], state)
+            scores = scores[:,None]
+        else:
+            last = torch.full((len(ids), 1), ids.shape[1] - 1, device=ids.device)
+            scores,state = net.prefill(ids, state, waits, None if every else last)
+        layer.state,layer.known,layer.columns = state,known,layer.columns + columns
         return scores
 
     def _whole(self, ids, waits):
         "Scores after every token of whole texts."
-        if waits is None: return self.model(ids)
+        n = ids.shape[1]
+        if waits is None:
+            self._check_length(n)
+            return self.model(ids)
         front,lengths,order = to_front(ids[...,None], waits)
-        behind = torch.arange(ids.shape[1], device=ids.device) >= lengths[:,None]
-        return from_front(self.model(front[...,0], key_padding_mask=behind), order)
+        longest = max(1, int(lengths.max()))
+        self._check_length(longest)
+        behind = torch.arange(longest, device=ids.device) >= lengths[:,None]
+        scores = self.model(front[:,:longest,0], key_padding_mask=behind)
+        return from_front(F.pad(scores, (0, 0, 0, n - longest)), order)
 
     def forward(self,
         input_ids:Tensor,           # Token ids, `(b, n)`
@@ -233,20 +264,22 @@ class AttnfreeForCausalLM(AttnfreePreTrainedModel, GenerationMixin):
         if not isinstance(before, TextCache | None):
             raise ValueError(f"{_CACHE} is a {type(before).__name__}: pass the TextCache that an "
                              "earlier call returned, or a new one")
+        if labels is not None and before is not None:
+            raise ValueError(f"labels were given with {_CACHE}: a loss is that of whole texts")
         waits = _padding(input_ids, attention_mask)
-        if waits is not None: input_ids = input_ids.masked_fill(waits, 0) # any id will do
+        input_ids = self._readable(input_ids, waits)
         loss = now = None
         if labels is None and (use_cache or before is not None):
             now = TextCache() if before is None else before
             scores = self._read(input_ids, waits, now.layers[0], logits_to_keep != 1)
         else: scores = self._whole(input_ids, waits)
-        if logits_to_keep: scores = scores[:,-logits_to_keep:]
         if labels is not None:
             if waits is not None:
                 nothing_before = F.pad(waits[:,:-1], (1, 0), value=True)
                 labels = labels.masked_fill(waits | nothing_before, -100)
             loss = self.loss_function(logits=scores, labels=labels,
                                       vocab_size=self.config.vocab_size, **kwargs)
+        if logits_to_keep: scores = scores[:,-logits_to_keep:]
         out = CausalLMOutputWithPast(loss=loss, logits=scores, **{_CACHE: now})
         return out.to_tuple() if return_dict is False else out
 
@@ -256,7 +289,8 @@ class _WholeTexts(AttnfreePreTrainedModel):
     def _scores(self, ids, attention_mask, token_type_ids, kwargs):
         _refuse(kwargs)
         waits = _padding(ids, attention_mask)
-        if waits is not None: ids = ids.masked_fill(waits, 0)
+        ids = self._readable(ids, waits)
+        self._check_length(ids.shape[1])
         return self.model(ids, token_type_ids, key_padding_mask=waits)
 
 class AttnfreeForMaskedLM(_WholeTexts):
@@ -343,8 +377,9 @@ def tokenizer_for(
         tokenizer.post_processor = processors.TemplateProcessing(
             single='[CLS] $A [SEP]', pair='[CLS] $A [SEP] $B:1 [SEP]:1', special_tokens=ends)
         inputs.insert(1, 'token_type_ids')
-    side = 'left' if task.generates == 'text' else 'right'
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, padding_side=side,
+    writes = task.generates == 'text' # no text that it reads holds special tokens
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, split_special_tokens=writes,
+                                   padding_side='left' if writes else 'right',
                                    model_max_length=config['model']['n'],
                                    model_input_names=inputs, **names)
 
@@ -373,6 +408,7 @@ def from_run(
     kind = _kind_of(run, read_config(run))
     network,config = load(run, 'best' if best else 'model')
     about = {name: value for name,value in config['model'].items() if name != 'num_classes'}
+    about['pad_token_id'] = tokenizer_for(run).pad_token_id
     if kind == 'classes':
         about['id2label'] = dict(enumerate(config['data']['classes']))
         about['label2id'] = {name: i for i,name in about['id2label'].items()}
@@ -407,9 +443,11 @@ def decay_groups(
     weight_decay:Amount=0.01,  # For the weights of linear layers
 )->list[dict]:                 # For an optimiser of PyTorch
     "Trained parameters in two groups: those that decay, and those that the papers spare."
-    network = model.get_base_model().model if hasattr(model, 'peft_config') else model.model
-    spared = {id(p) for group in parameter_groups(network) if not group['decays']
-              for p in group['params']}
-    trained = [p for p in model.parameters() if p.requires_grad]
-    return [dict(params=[p for p in trained if id(p) not in spared], weight_decay=weight_decay),
-            dict(params=[p for p in trained if id(p) in spared], weight_decay=0.)]
+    base = model.get_base_model() if hasattr(model, 'peft_config') else model
+    spared,groups = base.model.no_weight_decay(),([], [])
+    for name,p in model.named_parameters():
+        own = name.removeprefix('base_model.model.').removeprefix('model.') # peft's, and ours
+        own = own.replace('modules_to_save.default.', '')
+        if p.requires_grad: groups[p.ndim < 2 or own in spared].append(p)
+    return [dict(params=groups[0], weight_decay=weight_decay),
+            dict(params=groups[1], weight_decay=0.)]

@@ -1,22 +1,24 @@
 "What people do with language models in transformers and peft; CI runs it with two versions."
-import json, os, subprocess, sys
-from pathlib import Path
+import os, subprocess, sys
 
 import pytest, torch
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 transformers = pytest.importorskip('transformers')
-from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM,
-                          AutoModelForSequenceClassification, Trainer, TrainingArguments)
+from transformers import (AutoModelForCausalLM, AutoModelForMaskedLM,
+                          AutoModelForSequenceClassification, AutoTokenizer, Trainer,
+                          TrainingArguments)
 
 from attnfree.hub import attnfree_hub
 from attnfree.language import create_model, model_names
-from attnfree.learner import load
+from attnfree.learner import load, save_run
 from attnfree.mixer import randomise
 from attnfree.run.generation import generate
+from attnfree.text.tokens import ByteTokenizer, train_pieces
 from attnfree.transformers import (AttnfreeConfig, AttnfreeForCausalLM, AttnfreeForMaskedLM,
-                                   AttnfreeForSequenceClassification, decay_groups, from_run)
+                                   AttnfreeForSequenceClassification, TextCache, decay_groups,
+                                   from_run, tokenizer_for)
 
 CAUSAL = [name for name in model_names() if name.startswith('lm_') and '_mini_' in name]
 WHOLE = [name for name in model_names() if name.startswith('mlm_') and '_mini_' in name]
@@ -139,6 +141,11 @@ def test_a_new_head_is_initialised_and_lost_weights_are_refused(tmp_path):
     fresh = AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=5)
     head = fresh.model.readout.head
     assert 0 < head.weight.std() < 0.03 and head.bias.abs().max() == 0
+    classes = network('mlm_gmlp_mini_128', AttnfreeForSequenceClassification, num_labels=3)
+    classes.save_pretrained(tmp_path/'classes')
+    masked = AutoModelForMaskedLM.from_pretrained(tmp_path/'classes')
+    assert_close(masked.model.body.state_dict(), classes.model.body.state_dict())
+    assert masked.model.readout.bias.abs().max() == 0
     names = load_file(tmp_path/'model.safetensors')
     for lost in (next(n for n in names if '.mixer.' in n), 'model.stem.words.weight'):
         save_file({key: value for key, value in names.items() if key != lost},
@@ -211,6 +218,10 @@ def test_lora_on_every_linear_layer(name):
     scores.square().mean().backward()
     assert all(p.grad is not None and p.grad.abs().max() > 0 for p in own.values())
     assert sum(len(group['params']) for group in decay_groups(adapted)) == len(own)
+    spared = decay_groups(peft.get_peft_model(network(name), peft.LoraConfig(
+        r=2, target_modules=linear, modules_to_save=['words'])))[1]['params']
+    words = tuple(model.get_input_embeddings().weight.shape) # which masked models' papers decay
+    assert [tuple(p.shape) for p in spared] == [words]*(name in CAUSAL)
     if name in CAUSAL:
         told = adapted.generate(input_ids=ids[:, :4], max_new_tokens=8, do_sample=False)
         uncached = adapted.generate(input_ids=ids[:, :4], max_new_tokens=8, do_sample=False,
@@ -248,8 +259,59 @@ def test_what_a_state_cannot_do_is_refused():
         model.generate(ids, assistant_model=model, **GREEDY)
     with pytest.raises(ValueError, match='is a DynamicCache: pass the TextCache'):
         model(ids, past_key_values=transformers.DynamicCache())
-    with pytest.raises(ValueError, match='16 that lm_aft_local_mini_256 was built for'):
-        model(torch.randint(40, (1, 17)), use_cache=True)
+    long = torch.randint(40, (1, 17))
+    for call in (lambda: model(long, use_cache=True), lambda: model(long),
+                 lambda: model.generate(ids, use_cache=False, **GREEDY),
+                 lambda: network('mlm_gmlp_mini_128')(long)):
+        with pytest.raises(ValueError, match='was built for 16: shorten'): call()
+    held = TextCache()
+    model(ids, past_key_values=held)
+    with pytest.raises(ValueError, match='a loss is that of whole texts'):
+        model(ids, labels=ids, past_key_values=held)
+    with pytest.raises(ValueError, match='2 texts, but the cache holds 1'):
+        model(ids.repeat(2, 1), past_key_values=held)
+    with pytest.raises(ValueError, match='attention_mask has shape'):
+        model(ids, ids[:, :3])
+
+
+def test_a_refused_call_leaves_the_cache_as_it_was():
+    model, ids = network('lm_aft_local_mini_256'), torch.randint(40, (2, 18))
+    caches = [TextCache(), TextCache()]
+    for held in caches: model(ids[:, :15], past_key_values=held)
+    for wrong in (ids[:, 15:], ids[:, :1] + 40): # too many for all scores; no id of its own
+        with pytest.raises(ValueError): model(wrong, past_key_values=caches[0])
+    found = [model(ids[:, 15:].int(), past_key_values=held, logits_to_keep=1) for held in caches]
+    assert_close(*[one.logits for one in found], rtol=0, atol=0)
+    assert caches[0].get_seq_length() == 18
+
+
+def test_rows_that_end_early_are_padded():
+    "Bytes have no id for padding: the tokenizer's own is never looked up."
+    model = from_run('lm_aft_local_mini_256')
+    tokenizer = tokenizer_for('lm_aft_local_mini_256')
+    prompts = ['The history of ', 'It is a city in ']
+    options = dict(max_new_tokens=150, do_sample=False, eos_token_id=ord('.'))
+    batch = tokenizer(prompts, padding=True, return_tensors='pt')
+    rows = model.generate(**batch, pad_token_id=tokenizer.pad_token_id, **options)
+    for row, prompt in zip(rows, prompts):
+        alone = model.generate(tokenizer(prompt, return_tensors='pt').input_ids, **options)
+        told = tokenizer.decode(row, skip_special_tokens=True)
+        assert told == tokenizer.decode(alone[0])
+        assert told.endswith('.') or len(told) > 150
+
+
+@pytest.mark.parametrize('kind', ['bytes', 'pieces'])
+def test_a_text_cannot_hold_special_tokens(kind, tmp_path):
+    "Where a network writes: what stands there are letters, as in its training."
+    ours = ByteTokenizer() if kind == 'bytes' else train_pieces(['[MASK]s and a [PAD] of it']*9, 60)
+    model = dict(name='lm_aft_simple_mini_256', vocab_size=ours.size, n=64)
+    save_run(tmp_path, dict(task='lm', model=model, data=dict(n=64, vocab_size=ours.size)))
+    ours.save(tmp_path/'tokenizer.json')
+    tokenizer_for(tmp_path).save_pretrained(tmp_path/'saved')
+    for tokenizer in (tokenizer_for(tmp_path), AutoTokenizer.from_pretrained(tmp_path/'saved')):
+        text = '[MASK]s and a [PAD] of it'
+        assert tokenizer(text).input_ids == ours.encode(text).tolist()
+    assert tokenizer_for('lm_gmlp_mini_256')('a[PAD]').input_ids == [*b'a[PAD]']
 
 
 @pytest.mark.parametrize('name', ['lm_aft_local_mini_256', 'mlm_amlp_mini_128'])
