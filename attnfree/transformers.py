@@ -19,6 +19,7 @@ from transformers import (AutoConfig,AutoModelForCausalLM,AutoModelForMaskedLM,
 from transformers import initialization as init
 from transformers.cache_utils import Cache,CacheLayerMixin
 from transformers.configuration_utils import PreTrainedConfig
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.modeling_outputs import (CausalLMOutputWithPast,MaskedLMOutput,
                                            SequenceClassifierOutput)
 from .errors.arguments import Amount,Count,Fraction,Whole,checked,user_path
@@ -339,16 +340,10 @@ AutoModelForMaskedLM.register(AttnfreeConfig, AttnfreeForMaskedLM)
 AutoModelForSequenceClassification.register(AttnfreeConfig, AttnfreeForSequenceClassification)
 
 # %% ../nbs/run/14_transformers.ipynb #7f000061
-def _byte_names():
-    "The letter by which byte-level BPE writes each byte."
-    own = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in own]
-    return {byte: chr(byte) for byte in own} | {byte: chr(256+i) for i,byte in enumerate(others)}
-
 def _fast_bytes(special):
     "A tokenizer of the library for bytes; those of `special` come first."
     vocabulary = {name: i for i,name in enumerate(special)}
-    vocabulary |= {name: byte + len(special) for byte,name in _byte_names().items()}
+    vocabulary |= {name: byte + len(special) for byte,name in bytes_to_unicode().items()}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()

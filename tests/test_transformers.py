@@ -327,10 +327,15 @@ def test_checkpointing_gives_the_same_gradients(name):
     assert_close(*gradients)
 
 
-def test_nothing_else_imports_transformers():
+def test_nothing_else_imports_transformers(tmp_path):
+    "And the command says what to install, in its last line."
     script = '''if True:
         import sys
         sys.modules['transformers'] = None # as if it were not installed
         import attnfree, attnfree.language, attnfree.learner, attnfree.hub, attnfree.train
-        import attnfree.run.hub, attnfree.run.cards, attnfree.tasks'''
-    subprocess.run([sys.executable, '-c', script], check=True, timeout=200)
+        import attnfree.run.hub, attnfree.run.cards, attnfree.tasks
+        attnfree.hub.attnfree_hub('lm_gmlp_mini_256', 'writer')'''
+    done = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True,
+                          timeout=200, cwd=tmp_path)
+    assert done.stderr.strip().endswith("pip install 'attnfree[transformers]'"), done.stderr
+    assert done.returncode == 1 and not [*tmp_path.iterdir()]
