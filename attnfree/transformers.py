@@ -22,10 +22,12 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.modeling_outputs import (CausalLMOutputWithPast,MaskedLMOutput,
                                            SequenceClassifierOutput)
+from transformers.utils.generic import can_return_tuple
 from .errors.arguments import Amount,Count,Fraction,Whole,checked,user_path
 from .families import family_of
 from .language import create_model
 from .learner import load,read_config,run_folder
+from .run.cards import pipeline_of
 from .sequences import from_front,select_rows,to_front
 from .tasks import task_named
 from .text.model import CausalLM,fine_tune
@@ -109,7 +111,6 @@ class TextLayer(CacheLayerMixin):
     def get_seq_length(self): return self.columns
     def get_mask_sizes(self, query_length): return self.columns + query_length,0
     def get_max_length(self): return -1
-    get_max_cache_shape = get_max_length # up to 5.12
     def lazy_initialization(self, *args, **kwargs): pass
     def update(self, *args, **kwargs): raise NotImplementedError('the network updates its state')
     def crop(self, *args): raise NotImplementedError('a state of fixed size cannot be cut')
@@ -248,13 +249,13 @@ class AttnfreeForCausalLM(AttnfreePreTrainedModel, GenerationMixin):
         scores = self.model(front[:,:longest,0], key_padding_mask=behind)
         return from_front(F.pad(scores, (0, 0, 0, n - longest)), order)
 
+    @can_return_tuple
     def forward(self,
         input_ids:Tensor,           # Token ids, `(b, n)`
         attention_mask:Tensor=None, # 0 at padding, `(b, n)` or with all columns before
         labels:Tensor=None,         # The same ids, -100 where nothing is to be learned, `(b, n)`
         use_cache:bool=None,        # Return what was read; `None`: where a cache is given
         logits_to_keep:int=0,       # How many scores, from the end; 0: all
-        return_dict:bool=None,      # `False`: a tuple
         past_key_values:TextCache=None, # What was read before
         cache:TextCache=None,       # The same, by its name since transformers 5.24
         **kwargs                    # For the loss
@@ -281,8 +282,7 @@ class AttnfreeForCausalLM(AttnfreePreTrainedModel, GenerationMixin):
             loss = self.loss_function(logits=scores, labels=labels,
                                       vocab_size=self.config.vocab_size, **kwargs)
         if logits_to_keep: scores = scores[:,-logits_to_keep:]
-        out = CausalLMOutputWithPast(loss=loss, logits=scores, **{_CACHE: now})
-        return out.to_tuple() if return_dict is False else out
+        return CausalLMOutputWithPast(loss=loss, logits=scores, **{_CACHE: now})
 
 # %% ../nbs/run/14_transformers.ipynb #7f000051
 class _WholeTexts(AttnfreePreTrainedModel):
@@ -296,12 +296,12 @@ class _WholeTexts(AttnfreePreTrainedModel):
 
 class AttnfreeForMaskedLM(_WholeTexts):
     "Predicts hidden tokens: gMLP, aMLP, a mixer, or BERT."
+    @can_return_tuple
     def forward(self,
         input_ids:Tensor,           # Token ids, `(b, n)`
         attention_mask:Tensor=None, # 0 at padding, `(b, n)`
         token_type_ids:Tensor=None, # Segment of each token, `(b, n)`
         labels:Tensor=None,         # The hidden tokens, -100 elsewhere, `(b, n)`
-        return_dict:bool=None,      # `False`: a tuple
         **kwargs                    # For the loss
     )->MaskedLMOutput:              # `loss` and `logits`, `(b, n, vocab_size)`
         "Scores of the vocabulary at every token."
@@ -309,8 +309,7 @@ class AttnfreeForMaskedLM(_WholeTexts):
         if labels is not None:
             loss = self.loss_function(logits=scores, labels=labels,
                                       vocab_size=self.config.vocab_size, **kwargs)
-        out = MaskedLMOutput(loss=loss, logits=scores)
-        return out.to_tuple() if return_dict is False else out
+        return MaskedLMOutput(loss=loss, logits=scores)
 
 class AttnfreeForSequenceClassification(_WholeTexts):
     "A class for a text or a pair of texts, from its first token."
@@ -318,12 +317,12 @@ class AttnfreeForSequenceClassification(_WholeTexts):
         return fine_tune(network, 'classes', num_classes=self.config.num_labels,
                          drop=self.config.drop)
 
+    @can_return_tuple
     def forward(self,
         input_ids:Tensor,           # Token ids, `(b, n)`
         attention_mask:Tensor=None, # 0 at padding, `(b, n)`
         token_type_ids:Tensor=None, # Segment of each token, `(b, n)`
         labels:Tensor=None,         # Classes, `(b,)`
-        return_dict:bool=None,      # `False`: a tuple
         **kwargs                    # For the loss
     )->SequenceClassifierOutput:    # `loss` and `logits`, `(b, num_labels)`
         "Scores of the classes."
@@ -331,8 +330,7 @@ class AttnfreeForSequenceClassification(_WholeTexts):
         if labels is not None:
             loss = self.loss_function(labels=labels, pooled_logits=scores, config=self.config,
                                       **kwargs)
-        out = SequenceClassifierOutput(loss=loss, logits=scores)
-        return out.to_tuple() if return_dict is False else out
+        return SequenceClassifierOutput(loss=loss, logits=scores)
 
 AutoConfig.register(AttnfreeConfig.model_type, AttnfreeConfig)
 AutoModelForCausalLM.register(AttnfreeConfig, AttnfreeForCausalLM)
@@ -379,19 +377,17 @@ def tokenizer_for(
                                    model_input_names=inputs, **names)
 
 # %% ../nbs/run/14_transformers.ipynb #7f000071
-_CLASSES = {'lm': (AutoModelForCausalLM, AttnfreeForCausalLM),
-            'mlm': (AutoModelForMaskedLM, AttnfreeForMaskedLM),
-            'classes': (AutoModelForSequenceClassification, AttnfreeForSequenceClassification)}
+_CLASSES = { # by pipeline
+    'text-generation': (AutoModelForCausalLM, AttnfreeForCausalLM),
+    'fill-mask': (AutoModelForMaskedLM, AttnfreeForMaskedLM),
+    'text-classification': (AutoModelForSequenceClassification, AttnfreeForSequenceClassification)}
 _SHIM = 'modeling_attnfree' # name of the folder's Python file
 
-def _kind_of(run, config):
-    "A key of `_CLASSES`; raises `ValueError` for other runs."
-    task = task_named(config['task'])
-    if config['data'].get('classes') and task.inputs == 'texts': return 'classes'
-    if config['task'] in _CLASSES: return config['task']
+def _classes_of(run, config):
+    "The Auto class of a run, and ours; raises `ValueError` for other runs."
+    if found := _CLASSES.get(pipeline_of(config)): return found
     raise ValueError(f"run={str(run)!r} has the task {config['task']!r}, for which transformers "
-                     "has no class here: name a run with the task lm or mlm, or one on texts with "
-                     "classes")
+                     "has no class here: name a run with the task lm, mlm or text_classification")
 
 @checked
 def from_run(
@@ -400,14 +396,14 @@ def from_run(
     best:bool=False, # Take the weights of the best epoch, not of the last
 )->AttnfreePreTrainedModel: # In evaluation mode
     "A trained network of this package, in transformers; raises `ValueError` for other runs."
-    kind = _kind_of(run, read_config(run))
+    _,kind = _classes_of(run, read_config(run))
     network,config = load(run, 'best' if best else 'model')
     about = {name: value for name,value in config['model'].items() if name != 'num_classes'}
     about['pad_token_id'] = tokenizer_for(run).pad_token_id
-    if kind == 'classes':
-        about['id2label'] = dict(enumerate(config['data']['classes']))
+    if classes := config['data'].get('classes'):
+        about['id2label'] = dict(enumerate(classes))
         about['label2id'] = {name: i for i,name in about['id2label'].items()}
-    model = _CLASSES[kind][1](AttnfreeConfig(**about))
+    model = kind(AttnfreeConfig(**about))
     model.model.load_state_dict(network.state_dict())
     return model.eval()
 
@@ -422,7 +418,7 @@ def save_for_transformers(
     model,folder = from_run(run, best=best),user_path(folder, 'folder')
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise ValueError(f"folder={str(folder)!r} is in use: name a new one")
-    auto,kind = _CLASSES[_kind_of(run, read_config(run))]
+    auto,kind = _classes_of(run, read_config(run))
     model.config.auto_map = {'AutoConfig': f'{_SHIM}.AttnfreeConfig',
                              auto.__name__: f'{_SHIM}.{kind.__name__}'}
     model.save_pretrained(folder)

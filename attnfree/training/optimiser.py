@@ -70,8 +70,8 @@ class GroupedAdamW(OptimWrapper):
         eps:float=1e-8,                       # Added to the root of the squared gradient
     ):
         self.parts = 1 + max(group['part'] for group in groups)
-        lead = {groups[i]['part']: i for i in sorted(range(len(groups)), key=lambda i:
-                                                     _leading(groups[i]))} # the last of each part
+        order = sorted(range(len(groups)), key=lambda i: _leading(groups[i]))
+        lead = {groups[i]['part']: i for i in order} # the last of each part
         self.leading = [lead[part] for part in range(self.parts)] # which of torch's groups
         super().__init__(opt=torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps,
                                                weight_decay=0., fused=True))
