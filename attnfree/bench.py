@@ -10,7 +10,7 @@ import os
 
 from fastcore.script import call_parse
 from .errors.arguments import user_path
-from .train import IMPORTS,one_line_errors,option,quick_imports
+from .train import IMPORTS,either_spelling,one_line_errors,option,quick_imports
 
 # %% ../nbs/commands/06_bench.ipynb #07dfe1c3
 COMPARED = ['attnfree_ff_tiny_patch16_224', 'attnfree_vit_tiny_patch16_224',
@@ -30,6 +30,7 @@ def _print_slow(table):
     print('compiled, below 0.97 of eager:', ', '.join(names) or 'none')
 
 @call_parse
+@either_spelling
 def attnfree_bench(
     case:str='models',    # What to time: models, or a case; --list shows the names
     models:option('Of the case models, like the next six: names in timm\'s registry; ours begin '
@@ -52,6 +53,7 @@ def attnfree_bench(
     if list: return _list_cases()
     with quick_imports():
         import matplotlib.pyplot as plt
+        from attnfree.errors.files import write_figure,write_output
         from attnfree.measure.cases import bench,memory_bench
         from attnfree.measure.models import bench_models,plot_models
         from attnfree.measure.count import use_threads
@@ -72,9 +74,9 @@ def attnfree_bench(
                                      str(precision).split(','), also, memory, device, size)
             elif memory: table = memory_bench(case, threads, batch)
             else: table = bench(case, repeats, threads, batch)
-        table.to_csv(path, index=False)
+        write_output(path, table.to_csv(index=False).encode())
         if case == 'models':
-            plot_models(table).savefig(path.with_suffix('.png'), dpi=150)
+            write_figure(path.with_suffix('.png'), plot_models(table), dpi=150)
             plt.close()
     print(table.drop(columns=['conditions', 'machine']).to_string(index=False))
     if compile: _print_slow(table)

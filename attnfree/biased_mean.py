@@ -229,8 +229,8 @@ def _block_before_backward(x, z, dx, p, half):
         products = products.view_as(dx[i])[...,:-1,:,:]
         dx[i][...,:-1,:,:].addcmul_(products, x[1][...,:-1,:,:])
         d_weights = d_weights + _product(z_rows, terms.mT, half)
-    d_weights = F.pad(d_weights, (0, 0, 0, 0, 1, 0)).unflatten(0, x.shape[1:4])
-    return d_weights.sum(dim=0)[:,1:]
+    d_weights = F.pad(d_weights, (0, 0, 0, 0, 1, 0))[:math.prod(x.shape[1:4])] # none for no rows
+    return d_weights.unflatten(0, x.shape[1:4]).sum(dim=0)[:,1:]
 
 def _earlier_blocks_backward(x, z, dx, p_far, steps):
     "The gradient of `_read_earlier_blocks`, added to `dx`: the recurrence from the other end."

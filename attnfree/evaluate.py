@@ -8,10 +8,11 @@ __all__ = ['attnfree_eval', 'attnfree_predict', 'attnfree_plot']
 # %% ../nbs/commands/01_evaluate.ipynb #48ff009c
 from fastcore.script import call_parse
 from .errors.arguments import user_path
-from .train import IMPORTS,one_line_errors,option,quick_imports
+from .train import IMPORTS,either_spelling,one_line_errors,option,quick_imports
 
 # %% ../nbs/commands/01_evaluate.ipynb #89b16025
 @call_parse
+@either_spelling
 def attnfree_eval(
     run:str,             # Folder of a run, or name of a published network
     data:option("Data set for the run's task, such as mnli_mismatched for a run on mnli; by "
@@ -44,6 +45,7 @@ def attnfree_eval(
 
 # %% ../nbs/commands/01_evaluate.ipynb #ce0d654d
 @call_parse
+@either_spelling
 def attnfree_predict(
     run:str,         # Folder of a run, or name of a published network
     images:option('Image files', str, nargs='+', opt=False),
@@ -64,6 +66,7 @@ def attnfree_predict(
 
 # %% ../nbs/commands/01_evaluate.ipynb #8655a5de
 @call_parse
+@either_spelling
 def attnfree_plot(
     runs:option('Folders of runs, or names of published networks', str, nargs='+', opt=False),
     out:str='curves.png', # File for the picture, or a folder for curves.png
@@ -73,6 +76,7 @@ def attnfree_plot(
 ):
     "Draw the losses, a metric, learning rates and speeds of several runs in one picture."
     with quick_imports():
+        from attnfree.errors.files import write_figure
         from attnfree.run.imports import import_all
         from attnfree.run.comparison import plot_runs
     with one_line_errors('attnfree_plot'):
@@ -80,6 +84,5 @@ def attnfree_plot(
         figure,file = plot_runs(runs, metric),user_path(out, 'out')
         if file.is_dir(): file = file/'curves.png'
         elif not file.suffix: file = file.with_suffix('.png')
-        file.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(file, dpi=150)
+        write_figure(file, figure, dpi=150)
     print(f"{', '.join(dict.fromkeys(runs))}: drawn in {file}")

@@ -7,10 +7,11 @@ __all__ = ['attnfree_export']
 
 # %% ../nbs/commands/05_export.ipynb #96c5efc1
 from fastcore.script import call_parse
-from .train import IMPORTS,one_line_errors,option,quick_imports
+from .train import IMPORTS,either_spelling,one_line_errors,option,quick_imports
 
 # %% ../nbs/commands/05_export.ipynb #6ea19351
 @call_parse
+@either_spelling
 def attnfree_export(
     run:option('Folder of a run, or a published name', str, nargs='?', opt=False)=None,
     out:str=None,     # The .onnx file to write, in a folder that exists

@@ -7,10 +7,11 @@ __all__ = ['attnfree_generate']
 
 # %% ../nbs/commands/02_generate.ipynb #dc0f7fb4
 from fastcore.script import call_parse
-from .train import IMPORTS,one_line_errors,quick_imports
+from .train import IMPORTS,either_spelling,one_line_errors,quick_imports
 
 # %% ../nbs/commands/02_generate.ipynb #56024422
 @call_parse
+@either_spelling
 def attnfree_generate(
     run:str,             # Run folder of a language model of bytes or pixels, or a published name
     prompt:str='\n',     # Text: what it begins with

@@ -9,7 +9,7 @@ __all__ = ['attnfree_hub']
 from pathlib import Path
 
 from fastcore.script import call_parse
-from .train import IMPORTS,one_line_errors,quick_imports
+from .train import IMPORTS,either_spelling,one_line_errors,quick_imports
 
 # %% ../nbs/commands/04_hub.ipynb #7c8a90a4
 def _save_for(does):
@@ -24,6 +24,7 @@ def _save_for(does):
     return save_for_transformers
 
 @call_parse
+@either_spelling
 def attnfree_hub(
     run:str,         # Folder of a run on images with classes or on texts, or a published name
     folder:str,      # Folder to write, new or empty

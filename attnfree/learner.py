@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['FORMAT', 'attnfree_learner', 'recipe_schedule', 'fit_recipe', 'learner_case', 'new_run', 'config_checksum',
-           'save_run', 'run_folder', 'results_folder', 'read_config', 'check_imports', 'build_model', 'load',
-           'on_trained_ground', 'predict']
+           'save_run', 'run_folder', 'results_folder', 'writer_for', 'read_config', 'check_imports', 'build_model',
+           'load', 'on_trained_ground', 'predict']
 
 # %% ../nbs/run/02_learner.ipynb #9ff31460
-import copy,json,math,warnings,zlib
+import copy,json,math,shlex,warnings,zlib
 from contextlib import contextmanager,nullcontext
 from functools import partial
 from pathlib import Path
@@ -31,8 +31,9 @@ from .errors.arguments import checked,user_path
 from .training.callbacks import (EMA,Erase,MeanLoss,MixupCutMix,Precision,SmoothLoss,
                                          StopAfter,StopOnNaN)
 from .training.penalties import Penalty
-from .training.checkpoint import load_tensors,save_tensors
-from .training.folder import Run,write_atomically
+from .training.checkpoint import check_weights,load_tensors,save_tensors
+from .errors.files import write_atomically,write_output
+from .training.folder import Run
 from .data.datasets import DATASETS
 from .data.images import image_tensor,open_grey,open_image
 from .families import NETWORKS,WEIGHTS,check_published,is_published,published_folder
@@ -234,8 +235,7 @@ def new_run(
         taken = [int(p.name) for p in Path('runs').glob('[0-9]*') if p.name.isdigit()]
         out = Path('runs')/f'{max(taken, default=0)+1:03d}'
     out = user_path(out, 'out')
-    left = Run(out).locks # of a start that was killed
-    if out.exists() and (not out.is_dir() or {*out.iterdir()} - {*left}):
+    if not Run(out).empty:
         raise FileExistsError(f"out={str(out)!r} already holds something, which is never "
                               "overwritten: name another folder, or none for a numbered one")
     out.mkdir(parents=True, exist_ok=True)
@@ -291,6 +291,13 @@ def results_folder(
     folder = run_folder(run)
     return Path(folder.name) if folder.parent == WEIGHTS else folder
 
+def writer_for(
+    run:str|Path,      # As for run_folder
+    out:str|Path=None, # Where a user wants the results; `None`: in `results_folder`
+):                     # Writes a file
+    "In a run's own folder its files are replaced; anywhere else only what this package wrote."
+    return write_atomically if out is None and Run(run).begun else write_output
+
 @checked
 def read_config(
     run:str|Path, # Run folder, or name of a published network
@@ -298,8 +305,10 @@ def read_config(
     "The configuration of a run; raises `ValueError` for one of another format."
     file = Run(run_folder(run)).config
     if not file.is_file():
-        raise FileNotFoundError(f"run={str(run)!r} holds no config.json: name the folder that "
-                                "attnfree_train printed")
+        killed = Run(run).folder.is_dir() and Run(run).empty
+        do = ('its start was interrupted, run the same command without --resume' if killed else
+              'name the folder that attnfree_train printed')
+        raise FileNotFoundError(f"run={str(run)!r} holds no config.json: {do}")
     try: config = json.loads(file.read_text())
     except (ValueError, RecursionError) as e:
         raise ValueError(f"{str(file)!r} is damaged ({e}): take it from a copy of the run") from e
@@ -314,6 +323,7 @@ def read_config(
     if config.get('format', 1) != FORMAT:
         versions = config.get('versions')
         by = versions.get('attnfree', '0.1') if isinstance(versions, dict) else 'of unknown version'
+        by = ''.join(filter(str.isprintable, str(by)))[:20]
         raise ValueError(f"{str(file)!r} was written by attnfree {by} as format "
                          f"{config.get('format', 1)!r:.20}; this is format {FORMAT}: train it "
                          "again, or use the attnfree that wrote it")
@@ -333,7 +343,7 @@ def check_imports(
     if task not in TASKS: missing.append(f'task {task!r}')
     if data is not None and data not in DATASETS: missing.append(f'data set {data!r}')
     if not files or not missing: return
-    options = ' '.join(f'--import {file}' for file in files)
+    options = ' '.join(f'--import {shlex.quote(file)}' for file in files)
     calls = '; '.join(f'import_file({file!r})' for file in files)
     raise ValueError(f"the run's {missing[0]} was registered by {', '.join(files)}, which is not "
                      f"imported: add {options} to the command, or in Python: "
@@ -366,6 +376,7 @@ def load(
     check_imports(config)
     model = build_model(config)
     tensors,_ = load_tensors(file)
+    check_weights(tensors, model.state_dict(), file)
     try: model.load_state_dict(tensors)
     except RuntimeError as e:
         raise ValueError(f"{str(file)!r} does not hold the weights of {config['model']['name']}: "

@@ -114,7 +114,8 @@ def load_state(
     "Read a state from a file; raises `ValueError` for the state of another network."
     from safetensors import SafetensorError
     from safetensors.torch import load_file
-    try: parts = load_file(file)
+    from attnfree.errors.files import readable_file
+    try: parts = load_file(readable_file(file))
     except SafetensorError as error:
         raise ValueError(f"file={str(file)!r} is not what save_state writes, or damaged "
                          f"({error})") from error

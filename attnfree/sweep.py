@@ -11,7 +11,8 @@ from pathlib import Path
 
 from fastcore.script import call_parse
 from .errors.arguments import user_path
-from .train import IMPORTS,attnfree_train,one_line_errors,option,quick_imports
+from .train import (IMPORTS,attnfree_train,either_spelling,one_line_errors,option,
+                            quick_imports)
 
 # %% ../nbs/commands/03_sweep.ipynb #c94bb82b
 def _check_options(file, groups, cases, out, single, status):
@@ -20,7 +21,8 @@ def _check_options(file, groups, cases, out, single, status):
     if int(os.environ.get('WORLD_SIZE', 1)) > 1:
         raise ValueError("a sweep trains each run in one process: use attnfree_train for runs over "
                          "several")
-    given = [name for name,value in single.items() if value is not None]
+    given = [name for name,value in single.items()
+             if value is not None and (name != 'imports' or not status)]
     if file is not None and given:
         raise ValueError(f"{file} says what is trained: leave out --{' --'.join(given)}")
     if file is None and groups:
@@ -50,12 +52,13 @@ def _plan(file, groups, cases, seeds, out, recipe, data, task, set, imports):
 
 def _draw(out, metric):
     "Draw the table of a sweep; prints the means."
+    from attnfree.errors.files import write_atomically,write_figure
     from attnfree.run.sweep import aggregate_seeds,plot_sweep,read_rows
     table = read_rows(out/'sweep.csv')
     if not len(table): return
     metric = metric or table.metric[0]
     means = aggregate_seeds(table, metric)
-    plot_sweep(table, metric).savefig(out/'sweep.png', dpi=150)
+    write_figure(out/'sweep.png', plot_sweep(table, metric), write_atomically, dpi=150)
     print(f"\n{metric}\n{means.to_string(float_format='{:.4f}'.format)}\n\nThe runs are in {out}; "
           f"the table is {out/'sweep.csv'}, drawn in {out/'sweep.png'}")
 
@@ -64,9 +67,10 @@ def _pause(out, go_on):
     from attnfree.run.workers import pause_sweep
     number = pause_sweep(out, go_on)
     print(f"{number} process{'es' if number > 1 else ''} "
-          f"{'resumed' if go_on else 'paused; --go resumes them'}")
+          f"{'resumed' if go_on else 'paused; --go_on resumes them'}")
 
 @call_parse
+@either_spelling
 def attnfree_sweep(
     file:option('TOML file of runs; else --cases name them', str)=None,
     cases:option('What differs between runs: each case is a setting as for attnfree_train --set, '
@@ -92,6 +96,7 @@ def attnfree_sweep(
 ):
     "Train several cases with several seeds; write the runs, and a table of them."
     with quick_imports():
+        from attnfree.run.imports import import_all
         from attnfree.run.workers import kept_plan,run_sweep,share_of,sweep_status
     with one_line_errors('attnfree_sweep'):
         if out is not None: out = user_path(out, 'out')
@@ -99,7 +104,9 @@ def attnfree_sweep(
         single = dict(cases=cases, seeds=seeds, recipe=recipe, data=data, task=task, set=set,
                       metric=metric, imports=imports)
         _check_options(file, groups, cases, out, single, status)
-        if file is None and not cases: plan = kept_plan(out)
+        if file is None and not cases:
+            import_all(imports)
+            plan = kept_plan(out)
         else: plan = _plan(file, groups, cases, seeds, out, recipe, data, task, set, imports)
         plan = share_of(plan, share)
         if status: return print(sweep_status(plan, out).to_string(float_format='{:.1f}'.format))

@@ -3,7 +3,8 @@ import subprocess, sys
 
 import pytest
 
-LIGHT = {'attnfree', 'attnfree.errors', 'attnfree.errors.arguments', 'attnfree.errors.pictures',
+LIGHT = {'attnfree', 'attnfree.errors', 'attnfree.errors.arguments', 'attnfree.errors.files',
+         'attnfree.errors.pictures',
          'attnfree.data', 'attnfree.data.images', 'attnfree.data.texts',
          'attnfree.data.sequences', 'attnfree.data.recall', 'attnfree.data.datasets',
          'attnfree.tasks', 'attnfree.tasks.task', 'attnfree.tasks.networks',

@@ -42,6 +42,25 @@ def test_killed_at_ten_instants(tmp_path, undisturbed, workers):
     assert len({position for _, _, position, _ in found}) >= 7  # the instants were different ones
 
 
+@pytest.mark.parametrize('last', ['config.json', '.process'])
+def test_killed_before_there_is_a_configuration(tmp_path, undisturbed, last):
+    "The same command goes on; what the killed writer has left is gone in the end."
+    def prepare():
+        real = os.replace
+        def kill(old, new):
+            if Path(new).name == last: os.kill(os.getpid(), signal.SIGKILL)
+            real(old, new)
+        os.replace = kill
+    folder = tmp_path/'run'
+    assert end(start(folder, set=RECIPE, every=4, prepare=prepare)) == -signal.SIGKILL
+    assert [*folder.glob(f'.{last}.*.part')] and not (folder/'config.json').exists()
+    assert end(start(folder, resume=True)) == 1
+    assert 'run the same command without --resume' in log(folder)
+    assert end(start(folder, set=RECIPE, every=4)) == 0, log(folder)
+    assert result(folder) == undisturbed[0]
+    assert not [*folder.glob('.*')]
+
+
 def test_a_compiled_training_resumes_to_the_bit(tmp_path):
     "Erasing and Mixup by batch, examples looked up on the device, an average of the weights."
     settings = [*RECIPE[:3], 'epochs=2', f'bs={BATCH}', f'train_examples={BATCH*STEPS}',

@@ -10,6 +10,7 @@ __all__ = ['IMAGENETTE', 'CHECK_UP_TO', 'download', 'data_path', 'open_image', '
 import copy,hashlib,lzma,math,os,pickle,shutil,tarfile,unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from io import BytesIO
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +33,7 @@ from fastai.vision.core import PILImage,PILImageBW,cifar_stats,imagenet_stats
 from fasttransform import Pipeline,Transform
 from torchvision.transforms.functional import normalize,to_tensor
 from ..errors.arguments import Count,Seed,Workers,checked,user_path,within
+from ..errors.files import readable_file,write_atomically
 from ..training.loader import RepeatableDL,TensorTable
 from ..errors.pictures import read_picture
 from ..training.processes import rank_and_world
@@ -354,7 +356,7 @@ def read_cifar(
     if not file.exists():
         raise FileNotFoundError(f"{str(file)!r} is missing, with and without .xz; copy the "
                                 "complete folder")
-    raw = file.read_bytes()
+    raw = readable_file(file).read_bytes()
     if file.suffix == '.xz':
         unpacker = lzma.LZMADecompressor()
         try: raw = unpacker.decompress(raw, 2**26) # at most twice an official file
@@ -420,9 +422,9 @@ def _remember(cache, folder, files):
     folders = [os.fsencode(name) for name,_,_ in os.walk(folder, followlinks=True)]
     times = [os.stat(name).st_mtime_ns for name in folders]
     cache.parent.mkdir(parents=True, exist_ok=True)
-    part = cache.with_suffix('.part.npz')
-    np.savez(part, files=files, folders=np.array(folders), times=np.array(times))
-    os.replace(part, cache)
+    made = BytesIO()
+    np.savez(made, files=files, folders=np.array(folders), times=np.array(times))
+    write_atomically(cache, made.getvalue())
 
 def _scan(folder):
     "The names of all images under `folder`, an array of bytes; remembered until a folder changes."

@@ -15,7 +15,7 @@ import attnfree,numpy as np,torch
 from PIL import Image
 from torch import nn
 from ..errors.arguments import user_path
-from ..training.folder import write_atomically
+from ..errors.files import NOTE,write_output
 from ..data.images import Fit,normalize,open_image,to_tensor
 from ..learner import load,on_trained_ground,read_config
 from .pieces import OnnxPieces,export_pieces
@@ -130,7 +130,7 @@ def explain(
         network = base64.b64encode(file.read_bytes()).decode()
     scripts,page = _scripts()
     if runtime is not None:
-        line = f'FOLDER = {json.dumps(runtime)};'
+        line = f'FOLDER = {json.dumps(runtime)};'.replace('<', '\\u003c')
         scripts = re.sub(r'FOLDER = .*;', lambda _: line, scripts, count=1)
     count = sum(p.numel() for p in model.parameters())
     text = Template(page).substitute(
@@ -138,5 +138,5 @@ def explain(
         shown=json.dumps(shown).replace('<', '\\u003c'),
         about=f'{count:,} parameters, {len(pieces.network["layers"])} layers. The network runs in '
               'this page; no image leaves it.')
-    write_atomically(path, text.encode())
+    write_output(path, text.encode())
     return path

@@ -10,10 +10,12 @@ import json
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np,torch
 from torch import nn,Tensor
 from torch.utils import _pytree as pytree
+from ..errors.files import NOTE,write_output
 from ..training.checkpoint import load_tensors,save_tensors
 from ..tasks.scores import evaluating
 from ..run.export import as_onnx,check_exportable,halve_weights,onnx_packages
@@ -279,14 +281,14 @@ def export_pieces(
               for i,(grid,prefix) in enumerate(pieces.layers)]
     network = about | dict(image=pieces.size, steps=steps, layers=layers)
     file = Path(file)
-    unchecked = file.with_name(f'.{file.name}')  # an older file stays until the new one is right
-    try:
-        save_tensors(unchecked, graphs, dict(network=json.dumps(network)))
-        _check(OnnxPieces(unchecked), pieces, image, 0.02 if half else 1e-4)
-        return unchecked.replace(file)
-    except ValueError as error:
-        raise ValueError(f"file={str(file)!r} was not written: {error}") from error
-    finally: unchecked.unlink(missing_ok=True)
+    with TemporaryDirectory() as folder:
+        unchecked = Path(folder)/file.name
+        save_tensors(unchecked, graphs, dict(by=NOTE, network=json.dumps(network)))
+        try: _check(OnnxPieces(unchecked), pieces, image, 0.02 if half else 1e-4)
+        except ValueError as error:
+            raise ValueError(f"file={str(file)!r} was not written: {error}") from error
+        write_output(file, unchecked.read_bytes())
+    return file
 
 @torch.no_grad()
 def _check(found, pieces, image, tolerance):

@@ -29,6 +29,7 @@ from timm.models._features import FeatureGetterNet
 from ..errors.arguments import Positive,Whole,checked,user_path
 from .baselines import import_library
 from ..less_attention.pyramid import PyramidBackbone
+from ..errors.files import readable_file
 from ..errors.pictures import read_picture
 from ..vision import MODELS,SIZES,create_model
 
@@ -251,7 +252,8 @@ class _MaskedImages(Dataset):
     def __len__(self): return len(self.files)
     def __getitem__(self, index):
         file,mask = self.files[index]
-        image,numbers = read_picture(file),Image.open(mask) # numbers of classes are no picture
+        image = read_picture(file)
+        numbers = Image.open(readable_file(mask)) # numbers of classes are no picture
         _same_size(image, numbers.size, file, f'the mask {str(mask)!r}')
         classes = torch.from_numpy(np.array(numbers)).long()
         classes = torch.where(classes == 0, 255, classes - 1)

@@ -10,6 +10,7 @@ __all__ = ['fixed_state', 'StepGraph', 'onnx_packages', 'check_exportable', 'hal
 import json,logging,warnings,zlib
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np,torch
 import torch.nn.functional as F
@@ -18,12 +19,14 @@ from torch.export import Dim
 from timm.layers import to_2tuple
 import attnfree
 from ..errors.arguments import checked,user_path
+from ..errors.files import NOTE,check_output,readable_file,write_output
 from ..training.folder import Run
 from ..families import family_of
 from ..language import create_model as language_model
 from ..learner import load,run_folder
 from ..sequences import named_parts
 from ..tasks import task_named
+from ..text.tokens import load_tokenizer
 from ..text.model import CausalLM
 from ..vision import TIMM,create_model as image_model
 from ..weighted_mean import choose_sums,sums_in_exports
@@ -97,7 +100,7 @@ def onnx_packages()->tuple: # The modules `onnx` and `onnxruntime`
 def _session(file, name='file'):
     "A graph, ready to run, and its metadata."
     _,onnxruntime = onnx_packages()
-    if not Path(file).is_file(): raise ValueError(f"{name}={str(file)!r} is not a file")
+    readable_file(file, name)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(file), options, providers=['CPUExecutionProvider'])
@@ -111,6 +114,7 @@ def _onnx_file(file, name='file'):
     if not file.parent.is_dir():
         raise ValueError(f"{name}={str(file)!r}: there is no folder {str(file.parent)!r}, "
                          "make it first")
+    check_output(file)
     return file
 
 def check_exportable(
@@ -174,9 +178,10 @@ def _put(made, file, half, metadata, pairs, what):
     onnx,_ = onnx_packages()
     if half: halve_weights(onnx, made.graph)
     onnx.helper.set_model_props(made, metadata)
-    unchecked = file.with_name(f'.{file.name}')  # an older file stays until the new one is right
+    made.doc_string = NOTE # stands before the graph
     worst,largest,tolerance = 0,0,0.02 if half else 1e-4
-    try:
+    with TemporaryDirectory() as folder:
+        unchecked = Path(folder)/file.name
         onnx.save(made, str(unchecked))
         for found,expected in pairs(unchecked):
             found,expected = torch.from_numpy(found),torch.as_tensor(expected)
@@ -187,11 +192,10 @@ def _put(made, file, half, metadata, pairs, what):
             if not torch.allclose(found, expected, rtol=tolerance, atol=tolerance*scale):
                 raise ValueError(f"{str(file)!r} was not written: onnxruntime's scores differ "
                                  f"by up to {worst:.2g}; please report this network")
-        checked = f'{what}: scores of up to {largest:.3g} within {worst:.0e}'
-        onnx.helper.set_model_props(made, metadata | dict(checked=checked))
-        onnx.save(made, str(unchecked))
-        return unchecked.replace(file)
-    finally: unchecked.unlink(missing_ok=True)
+    checked = f'{what}: scores of up to {largest:.3g} within {worst:.0e}'
+    onnx.helper.set_model_props(made, metadata | dict(checked=checked))
+    write_output(file, made.SerializeToString())
+    return file
 
 # %% ../../nbs/run/13_export.ipynb #2109463b
 def _example(model, inputs, batch):
@@ -351,7 +355,7 @@ def _about(config, folder):
     for key,name in dict(classes='labels', mean='mean', std='std', img_size='img_size',
                          crop_pct='crop_pct', shape='shape').items():
         if data.get(key) is not None: said[name] = json.dumps(data[key])
-    if (file := Run(folder).tokenizer).exists(): said['tokenizer'] = file.read_text()
+    if (file := Run(folder).tokenizer).exists(): said['tokenizer'] = load_tokenizer(file).text()
     elif task_named(config['task']).generates == 'text': said['tokenizer'] = 'bytes'
     return said
 

@@ -6,7 +6,7 @@
 __all__ = ['NO_RESULTS', 'draw_run', 'run_plan', 'train', 'run_and_report', 'report_loader', 'exit_messages']
 
 # %% ../../nbs/run/04_fitting.ipynb #51a14b27
-import math,shlex,signal
+import math,shlex,signal,threading
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -27,6 +27,7 @@ from .imports import first_line,line_of
 from ..learner import attnfree_learner,fit_recipe,new_run,read_config
 from ..learner import recipe_schedule,save_run
 from ..training.loader import loader_speed
+from ..errors.files import write_atomically,write_figure
 from ..training.folder import Run
 from ..training.processes import rank_and_world
 from .recipes import Settings,settings_from
@@ -45,7 +46,8 @@ def draw_run(
     task,run = task_of(dls),Path(run)
     curves = plot_curves(Run(run).epochs(), task.monitor(task.metrics(dls)))
     pictures = dict(curves=curves) | task.pictures(model, dls)
-    for name,figure in pictures.items(): figure.savefig(run/f'{name}.png', dpi=100)
+    for name,figure in pictures.items():
+        write_figure(run/f'{name}.png', figure, write_atomically, dpi=100)
     return [f'{name}.png' for name in pictures]
 
 # %% ../../nbs/run/04_fitting.ipynb #5355657c
@@ -100,6 +102,17 @@ def _try_drawing(run, net, dls):
         print(f"The pictures could not be drawn: {type(error).__name__}: {first_line(error)} "
               f"({line_of(error)}); attnfree_train --resume --out {run} tries again")
 
+_THREAD = threading.RLock()
+
+@contextmanager
+def _only_thread():
+    "Within `with`: no other thread of this process trains."
+    if not _THREAD.acquire(blocking=False):
+        raise ValueError("another thread of this process is training, and both would draw from the "
+                         "same random numbers: train each in a process of its own")
+    try: yield
+    finally: _THREAD.release()
+
 def run_plan(
     plan:Plan,       # With a folder
     net:nn.Module|None, # From check_plan
@@ -110,7 +123,7 @@ def run_plan(
     if rank_and_world()[0] > 0:
         _trained(plan, net)
         return None
-    with run.alone():
+    with _only_thread(),run.alone():
         net = _trained(plan, net)
         save_tensors(run.weights, net.state_dict())
         if draw: _try_drawing(run.folder, net, plan.dls)
@@ -274,7 +287,7 @@ def _resume_command(folder, imports, skip_bad, **options):
     "The command that resumes a run."
     words = ['attnfree_train --resume --out', shlex.quote(str(folder))]
     words += [f'--{name} {value}' for name,value in options.items() if value]
-    words += ['--skip']*skip_bad # fastcore 1 has --skip_bad, 2 has --skip-bad; both take this
+    words += ['--skip_bad']*skip_bad
     words += [f'--import {shlex.quote(name)}' for name in imports or []]
     return ' '.join(words)
 

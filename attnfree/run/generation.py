@@ -16,9 +16,12 @@ from matplotlib.figure import Figure
 from torch import Tensor,nn
 from ..errors.arguments import Amount,Count,Positive,Seed,Whole,checked
 from ..data.datasets import data_set_for
-from ..learner import results_folder
+from ..errors.files import write_figure
+from ..learner import results_folder,writer_for
 
 # %% ../../nbs/run/08_generation.ipynb #0d1b02ad
+_SMALLEST = torch.finfo(torch.float32).tiny
+
 def _check_share(top_p):
     "Raise `ValueError` for a probability that is not above 0 and at most 1."
     if top_p is not None and not 0 < top_p <= 1:
@@ -35,7 +38,7 @@ def sample(
 )->Tensor:                # A value for each row, `(b,)`
     "Sample values by their scores; raises `ValueError` for invalid options."
     _check_share(top_p)
-    if temperature == 0: return scores.argmax(dim=-1)
+    if temperature < _SMALLEST: return scores.argmax(dim=-1) # in float32 it would be 0
     scores,order = scores.float().sort(dim=-1, descending=True, stable=True)
     below = scores - scores[:,:1] # at most 0, so that no temperature is too low
     shares = (below/temperature).softmax(dim=-1)
@@ -43,7 +46,7 @@ def sample(
     if top_p is not None:
         shares = shares/shares.sum(dim=-1, keepdim=True)
         likelier = shares.cumsum(dim=-1) - shares
-        shares = shares.masked_fill(likelier >= top_p, 0) # likelier values suffice
+        shares = shares.masked_fill(likelier >= max(top_p, _SMALLEST), 0) # likelier values suffice
     return order.gather(1, torch.multinomial(shares, 1, generator=generator))[:,0]
 
 # %% ../../nbs/run/08_generation.ipynb #38a74add
@@ -189,6 +192,5 @@ def complete_run(
     made = complete_images(model, chosen, keep, **kwargs)
     figure = plot_completions(chosen, [made], keep, model.stem.vocab_size)
     file = results_folder(run)/'completed.png'
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=150)
+    write_figure(file, figure, writer_for(run), dpi=150)
     return file

@@ -14,10 +14,11 @@ from fastai.torch_core import default_device
 from matplotlib.colors import LinearSegmentedColormap
 from torch import Tensor,nn
 from ..errors.arguments import Count,checked,user_path
+from ..errors.files import check_output,path_inside,write_figure,write_output
 from ..data.images import image_tensor,open_image
 from ..tasks.scores import short_label,evaluating
 from .imports import error_context
-from ..learner import load,on_trained_ground,results_folder
+from ..learner import load,on_trained_ground,results_folder,writer_for
 from ..tasks import task_named
 
 # %% ../../nbs/run/06_prediction.ipynb #de99f1ce
@@ -134,7 +135,7 @@ def _load_for_images(run, best):
                          f"images: {instead}")
     return model.to(default_device()),config,task
 
-def _predict(image, file, model, config, task, top):
+def _predict(image, file, write, model, config, task, top):
     "Draw what one prediction is based on; returns text for a terminal."
     seen,said = on_trained_ground(image, config)
     x = image_tensor(seen, config['data']).to(default_device())
@@ -145,7 +146,7 @@ def _predict(image, file, model, config, task, top):
     scores = {prediction.name: prediction.value for prediction in predictions}
     fig = plot_prediction(seen, found, scores, config, top=min(top, 20), unit=task.unit)
     file.parent.mkdir(parents=True, exist_ok=True)
-    fig.savefig(file, dpi=150, bbox_inches='tight')
+    write_figure(file, fig, write, dpi=150, bbox_inches='tight')
     width = max(len(prediction.name) for prediction in predictions[:top])
     form = '{:8.2%}'.format if task.unit == 'probability' else '{:8.4g}'.format
     lines = [f"    {prediction.name:{width}} {form(prediction.value)}"
@@ -164,5 +165,9 @@ def predict_images(
     "Predict the classes of images; raises `ValueError` for other files and for other runs."
     _check_images(images)
     model,config,task = _load_for_images(run, best)
-    files = _picture_files(images, results_folder(run)/'predictions' if out is None else out)
-    for image,file in zip(images, files): yield _predict(image, file, model, config, task, top)
+    write = writer_for(run, out)
+    files = _picture_files(images, out or path_inside(results_folder(run), 'predictions'))
+    if write is write_output:
+        for file in files: check_output(file)
+    for image,file in zip(images, files):
+        yield _predict(image, file, write, model, config, task, top)

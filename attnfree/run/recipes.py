@@ -524,7 +524,7 @@ def _read_toml(name):
         raise FileNotFoundError(f"recipe={str(name)!r} is not there: name a file of lines such as "
                                 "lr = 1e-3")
     try: return tomllib.loads(file.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"recipe={str(name)!r} is not TOML: {error}") from error
 
 _GONE = [('opt', 'adamw')] # fields that runs of earlier versions have, with the only possible value

@@ -14,10 +14,11 @@ from fastai.torch_core import default_device
 from fastcore.meta import delegates
 from torch import nn
 from ..errors.arguments import Count,checked,user_path
-from ..training.folder import Run,write_atomically
+from ..errors.files import write_figure
+from ..training.folder import Run
 from ..data.datasets import data_set_for
 from .imports import error_context
-from ..learner import load,results_folder,run_folder
+from ..learner import load,results_folder,run_folder,writer_for
 from .recipes import Settings,settings_from
 from ..tasks import task_named
 
@@ -67,6 +68,7 @@ class EvaluationPlan(NamedTuple):
     conditions:str    # Described in words
     out:Path          # Folder for the results
     settings:Settings # Of the run, but for task, data and model
+    write:object      # Writes a file there, see writer_for
 
 @delegates(run_dls)
 @checked
@@ -94,10 +96,10 @@ def plan_evaluation(
         described += f', {examples} of {loader.n:,} evenly spaced'
     conditions = (f"{config['model']['name']} on {described}, weights of the "
                   f"{'best' if best else 'last'} epoch")
-    out = results_folder(run) if out is None else user_path(out, 'out')
+    write,out = writer_for(run, out),user_path(results_folder(run) if out is None else out, 'out')
     training = {field: value for field,value in (config.get('training') or {}).items()
                 if field not in ('task', 'data', 'model')} # these may be gone, and are not needed
-    return EvaluationPlan(model, dls, loader, conditions, out, settings_from(training))
+    return EvaluationPlan(model, dls, loader, conditions, out, settings_from(training), write)
 
 @checked
 def run_evaluation(
@@ -108,13 +110,11 @@ def run_evaluation(
     with error_context(f'task={task.name!r}: its evaluation fails'):
         found = task.evaluate(plan.model.to(default_device()), plan.dls, plan.loader,
                               plan.conditions, settings=plan.settings)
-    plan.out.mkdir(parents=True, exist_ok=True)
-    files = [plan.out/'eval.csv']
-    for name,figure in found.pictures.items():
-        files.append(plan.out/f'{name}.png')
-        figure.savefig(files[-1], dpi=100, bbox_inches='tight')
     table = found.table.assign(conditions=plan.conditions)
-    write_atomically(files[0], table.to_csv(index=False).encode())
+    files = [plan.out/'eval.csv', *(plan.out/f'{name}.png' for name in found.pictures)]
+    plan.write(files[0], table.to_csv(index=False).encode())
+    for file,figure in zip(files[1:], found.pictures.values()):
+        write_figure(file, figure, plan.write, dpi=100, bbox_inches='tight')
     bad = int(plan.loader.bad.sum())
     skipped = f"{bad} examples could not be read and were skipped\n" if bad else ''
     written = ' and '.join(map(str, files))

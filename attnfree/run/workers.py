@@ -14,8 +14,9 @@ import pandas as pd
 import torch
 from filelock import FileLock,Timeout
 from ..errors.arguments import checked,user_path,within
-from ..training.folder import Run,write_atomically
-from .imports import import_all
+from ..errors.files import path_inside,readable_file,write_atomically
+from ..training.folder import Run
+from .imports import IMPORTED
 from ..learner import read_config
 from .recipes import settings_from
 from .sweep import keep_row,read_rows,SweepRun,trained_runs
@@ -23,7 +24,7 @@ from .sweep import keep_row,read_rows,SweepRun,trained_runs
 # %% ../../nbs/run/10_workers.ipynb #abf74b60
 def _check_folder(run, settings, path):
     "Raise `ValueError` if the run in a folder has other settings or data."
-    if not Run(run).begun: return Run(run).remove_remains()
+    if not Run(run).begun: return
     config = read_config(run)
     have = dict(settings_from(config['training']), path=config['source'].get('path'))
     as_kept = json.loads(json.dumps(dict(settings))) # a mixer's options may have tuples
@@ -35,7 +36,7 @@ def _check_folder(run, settings, path):
 
 def _lock(out, name):
     "The lock of a run, held by the process that trains it."
-    return FileLock(out/'.locks'/f"{name.replace('/', '__')}.lock")
+    return FileLock(path_inside(out, f".locks/{name.replace('/', '__')}.lock"))
 
 def _is_held(lock):
     "Whether a process holds a lock."
@@ -141,11 +142,17 @@ def _only_sweep(out):
     try: yield
     finally: lock.release()
 
+def _processes(file):
+    "The numbers of a sweep's processes; none where the file is not there or damaged."
+    try: numbers = json.loads(readable_file(file).read_text())
+    except (OSError, ValueError, RecursionError): return []
+    if not isinstance(numbers, list): return []
+    return [number for number in numbers if type(number) is int and 1 < number < 2**22]
+
 def _signal(out, number):
     "Send a signal to the processes of a sweep; returns their number."
-    file,found = out/PROCESSES,0
-    if not file.exists(): return 0
-    for process in json.loads(file.read_text()):
+    found = 0
+    for process in _processes(out/PROCESSES):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process, number)
             found += 1
@@ -187,11 +194,14 @@ def kept_plan(
     if not file.is_file():
         raise ValueError(f"out={str(out)!r} does not say what is trained there: name the folder of "
                          "a sweep, or its runs by --cases or --file")
-    runs = json.loads(file.read_text())
     def kept(run):
-        import_all(run['imports'])
+        if not {*run['imports']} <= {*IMPORTED}:
+            raise ValueError(f"the runs need {', '.join(run['imports'])}: name them by --import")
         return run | dict(rows=Path(run['rows']), settings=settings_from(run['settings']))
-    return {name: SweepRun(**kept(run)) for name,run in runs.items()}
+    try: return {name: SweepRun(**kept(run)) for name,run in json.loads(file.read_text()).items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{str(file)!r} does not say what is trained there ({error}): name the "
+                         "runs by --cases or --file") from error
 
 @checked
 def sweep_status(
@@ -268,6 +278,7 @@ def run_sweep(
 )->dict[str,str]:                     # Names of the runs that failed, and why
     "Train the runs that are not finished, those already begun first; each adds its row."
     out,failed = user_path(out, 'out'),{}
+    for name in plan: path_inside(out, name), path_inside(out, f'{name}.txt')
     path = options.get('path')
     path = str(user_path(path).resolve()) if path else None
     with _only_sweep(out):

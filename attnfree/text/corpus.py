@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from ..errors.arguments import user_path
-from .tokens import ByteTokenizer,CLS,MASK,SEP,SPECIAL,_write
+from .tokens import ByteTokenizer,CLS,MASK,SEP,SPECIAL
 
 # %% ../../nbs/text/01_corpus.ipynb #42d02c23
 def text_files(
@@ -192,7 +192,8 @@ def _write_corpus(files, tokenizer, folder):
         raise ValueError(f"{named}: no word in any of the {len(files)} files; "
                          "name files with text in them")
     np.save(folder/'starts.npy', np.array([*starts, tokens]))
-    _write(folder/'corpus.json', json.dumps(dict(dtype=dtype.name, bytes=raw_bytes)))
+    about = json.dumps(dict(dtype=dtype.name, bytes=raw_bytes))
+    (folder/'corpus.json').write_text(about)
 
 def _corpus_key(files, tokenizer):
     "A checksum of the reader, of the tokenizer and of path, size and time of every file."

@@ -51,6 +51,7 @@ def read_sentences(
         raise ValueError(f"task={task!r} must be one of {', '.join(SENTENCES)}")
     texts,label,classes = SENTENCES[task]
     lines = [line.rstrip('\r') for line in _read(file).split('\n') if line.strip('\r')]
+    if not lines: raise ValueError(f"{str(file)!r} is empty: fetch the data again")
     header,*lines = [line.split('\t') for line in lines]
     missing = [name for name in (*texts, label) if name not in header]
     if missing:

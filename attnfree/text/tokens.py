@@ -4,27 +4,22 @@
 
 # %% auto #0
 __all__ = ['SPECIAL', 'PAD', 'UNK', 'CLS', 'SEP', 'MASK', 'LONGEST', 'ALPHABET', 'ByteTokenizer', 'PieceTokenizer',
-           'report_unknown', 'train_pieces', 'load_tokenizer', 'train_unigram', 'check_vocab']
+           'report_unknown', 'train_pieces', 'train_unigram', 'load_tokenizer', 'check_vocab']
 
 # %% ../../nbs/text/00_tokens.ipynb #c6310fe6
-import json,os
+import json,math,os
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Regex,Tokenizer,decoders,models,normalizers,pre_tokenizers,trainers
 from ..errors.arguments import checked
+from ..errors.files import readable_file,write_atomically
 
 # %% ../../nbs/text/00_tokens.ipynb #266fa61a
 # A token's index is its id, in every tokenizer
 SPECIAL = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
 PAD,UNK,CLS,SEP,MASK = range(len(SPECIAL))
-
-def _write(file, text):
-    "Write a file whole or not at all."
-    part = Path(f'{file}.{os.getpid()}.part')
-    part.write_text(text, encoding='utf-8')
-    os.replace(part, file)
 
 # %% ../../nbs/text/00_tokens.ipynb #222f1260
 class ByteTokenizer:
@@ -85,7 +80,7 @@ class ByteTokenizer:
         file:str|Path, # Where to write
     )->None:
         "Write the tokenizer to one json file."
-        _write(file, self.text())
+        write_atomically(file, self.text().encode())
 
 # %% ../../nbs/text/00_tokens.ipynb #6bf701fa
 class PieceTokenizer:
@@ -161,7 +156,7 @@ class PieceTokenizer:
         file:str|Path, # Where to write
     )->None:
         "Write the tokenizer to one json file."
-        _write(file, self.text())
+        write_atomically(file, self.text().encode())
 
 # %% ../../nbs/text/00_tokens.ipynb #35b49cf0
 LONGEST = 100   # Letters of a word, in the library; longer ones are cut
@@ -220,21 +215,6 @@ def train_pieces(
                          f"so at least {len(first)} tokens are needed")
     return PieceTokenizer(_piece_tokenizer(vocab=_learn_vocabulary(texts, first, size)))
 
-@checked
-def load_tokenizer(
-    file:str|Path, # A file that a tokenizer's `save` wrote
-)->ByteTokenizer|PieceTokenizer: # The tokenizer
-    "Read a tokenizer back from its file."
-    if not Path(file).is_file():
-        raise FileNotFoundError(f"tokenizer {str(file)!r} is not there: "
-                                "name the json file that a tokenizer's save wrote")
-    text = Path(file).read_text(encoding='utf-8')
-    try:
-        if json.loads(text).get('tokenizer') == 'bytes': return ByteTokenizer()
-        return PieceTokenizer(Tokenizer.from_str(text))
-    except Exception as e:
-        raise ValueError(f"{str(file)!r} is not the file of a tokenizer: {e}") from e
-
 # %% ../../nbs/text/00_tokens.ipynb #94d1f6a8
 def _unigram_tokenizer(**vocabulary):
     "A tokenizer of the library that cuts at spaces, and after `[`, so that it finds no `[MASK]`."
@@ -275,6 +255,45 @@ def train_unigram(
                          "give more text, or use ByteTokenizer()")
     vocabulary = [(name, 0.) for name in SPECIAL] + _settled(pieces)
     return PieceTokenizer(_unigram_tokenizer(vocab=vocabulary, unk_id=UNK))
+
+# %% ../../nbs/text/00_tokens.ipynb #14750ba1
+_LONGEST_PIECE = 4*LONGEST # letters; a piece of a million ends the process
+
+def _rebuilt(about):
+    "A tokenizer of our two kinds, from its file's content; raises `ValueError` for any other."
+    kind,vocabulary = about['model']['type'],about['model']['vocab']
+    pieces = [*vocabulary] if kind == 'WordPiece' else [piece for piece,_ in vocabulary]
+    if not all(0 < len(piece) <= _LONGEST_PIECE for piece in pieces):
+        raise ValueError(f"its pieces must have 1 to {_LONGEST_PIECE} letters")
+    if len({*pieces}) < len(pieces): raise ValueError("it has a piece twice")
+    if kind == 'WordPiece':
+        if sorted(vocabulary.values()) != [*range(len(pieces))]:
+            raise ValueError(f"its {len(pieces)} pieces must have the ids from 0 on, each once")
+        made = _piece_tokenizer(vocab=vocabulary)
+    elif kind == 'Unigram':
+        if not all(math.isfinite(score) for _,score in vocabulary):
+            raise ValueError("its scores must be finite")
+        made = _unigram_tokenizer(vocab=[(piece, score) for piece,score in vocabulary], unk_id=UNK)
+    else: raise ValueError(f"its kind is {kind!r}, and ours are WordPiece and Unigram")
+    def rest(part): return part | dict(model=part['model'] | dict(vocab=None))
+    if rest(json.loads(made.to_str())) != rest(about):
+        raise ValueError("it was not made by train_pieces or train_unigram")
+    return made
+
+@checked
+def load_tokenizer(
+    file:str|Path, # A file that a tokenizer's `save` wrote
+)->ByteTokenizer|PieceTokenizer: # The tokenizer
+    "Read a tokenizer back from its file."
+    if not Path(file).is_file():
+        raise FileNotFoundError(f"tokenizer {str(file)!r} is not there: "
+                                "name the json file that a tokenizer's save wrote")
+    try:
+        about = json.loads(Path(file).read_text(encoding='utf-8'))
+        if about.get('tokenizer') == 'bytes': return ByteTokenizer()
+        return PieceTokenizer(_rebuilt(about))
+    except Exception as e:
+        raise ValueError(f"{str(file)!r} is not the file of a tokenizer: {e}") from e
 
 # %% ../../nbs/text/00_tokens.ipynb #6f12a17a
 def check_vocab(

@@ -27,7 +27,8 @@ from timm.data.auto_augment import (augment_and_mix_transform,auto_augment_trans
                                     rand_augment_transform)
 from torchvision.transforms import AutoAugment,AutoAugmentPolicy
 from timm.utils import ModelEmaV3
-from .folder import Run,write_atomically
+from ..errors.files import write_atomically
+from .folder import Run
 from .processes import unwrap_model,rank_and_world
 
 # %% ../../nbs/training/04_callbacks.ipynb #28c82cb7

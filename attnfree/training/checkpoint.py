@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['VERSION', 'ASK_EVERY', 'save_tensors', 'load_tensors', 'save_state', 'load_state', 'TrainingStopped', 'Signals',
-           'training_state', 'restore_training', 'higher_is_better', 'last_checkpoint', 'best_state', 'Checkpoint']
+           'check_weights', 'training_state', 'restore_training', 'higher_is_better', 'last_checkpoint', 'best_state',
+           'Checkpoint']
 
 # %% ../../nbs/training/07_checkpoint.ipynb #4d2330a4
 import csv,hashlib,json,os,signal,threading
@@ -19,7 +20,8 @@ from safetensors import SafetensorError,safe_open
 from safetensors.torch import save
 from ..errors.arguments import checked
 from .callbacks import evaluated_model,trained_model
-from .folder import Run,write_atomically
+from ..errors.files import readable_file,write_atomically
+from .folder import Run
 from .loader import random_states,set_random_states
 from .processes import rank_and_world
 
@@ -62,6 +64,15 @@ def _checksum(tensors, metadata):
         total.update(tensor.flatten().view(torch.uint8).numpy())
     return total.hexdigest()
 
+def _in_order(content):
+    "The bytes of a `.safetensors` file with its texts in the order of their names, not in any."
+    size = int.from_bytes(content[:8], 'little')
+    head = json.loads(content[8:8+size])
+    head = dict(__metadata__=dict(sorted(head.pop('__metadata__').items()))) | head
+    text = json.dumps(head, separators=(',', ':'), ensure_ascii=False).encode()
+    text += b' '*(-len(text) % 8)
+    return len(text).to_bytes(8, 'little') + text + content[8+size:]
+
 def save_tensors(
     file:str|Path,            # A `.safetensors` file
     tensors:dict[str,Tensor], # By name
@@ -73,14 +84,14 @@ def save_tensors(
     tensors = {name: copied(tensor) for name,tensor in tensors.items()}
     metadata = metadata or {}
     about = metadata | dict(checksum=_checksum(tensors, metadata))
-    write_atomically(file, save(tensors, about), before)
+    write_atomically(file, _in_order(save(tensors, about)), before)
 
 def load_tensors(
     file:str|Path, # A `.safetensors` file; without a checksum it is taken as it is
 )->tuple:          # Tensors by name, texts by name
-    "Read tensors; raises `ValueError` if the file is damaged."
+    "Read tensors; raises `ValueError` if the file is damaged, `FileNotFoundError` if not there."
     try:
-        with safe_open(str(file), 'pt') as f:
+        with safe_open(str(readable_file(file)), 'pt') as f:
             about = dict(f.metadata() or {})
             tensors = {name: f.get_tensor(name) for name in f.keys()}
     except SafetensorError as e:
@@ -112,11 +123,15 @@ def load_state(
         found = ', '.join(sorted(about)) or 'bare tensors'
         raise ValueError(f"{str(file)!r} is not a checkpoint of attnfree's, but a file of "
                          f"{found}: name the checkpoint of a run")
-    if about['version'] != str(VERSION):
-        raise ValueError(f"{str(file)!r} has version {about['version']} of the format, this "
+    if about.get('version') != str(VERSION):
+        raise ValueError(f"{str(file)!r} has version {about.get('version')} of the format, this "
                          f"attnfree reads version {VERSION}: use the attnfree that "
                          "wrote it")
-    return _unpack(json.loads(about['state']), tensors)
+    try: return _unpack(json.loads(about['state']), tensors)
+    except (ValueError, LookupError, TypeError, AttributeError, StopIteration,
+            RecursionError) as error:
+        raise ValueError(f"{str(file)!r} is no checkpoint that attnfree wrote "
+                         f"({type(error).__name__}: {error})") from error
 
 # %% ../../nbs/training/07_checkpoint.ipynb #ff347890
 class TrainingStopped(KeyboardInterrupt):
@@ -174,7 +189,21 @@ def _with_memory(learn):
 def _spoilt(weights):
     "Name of the first tensor with values that are not finite; `None` if there is none."
     for name,value in weights.items():
-        if value.is_floating_point() and not value.isfinite().all(): return name
+        if value.is_floating_point() and not value.float().isfinite().all(): return name
+
+def check_weights(
+    weights:dict[str,Tensor], # From a file
+    like:dict[str,Tensor],    # Those of the network, whose types count
+    file:str|Path,            # For the message
+)->None:
+    "Raise `ValueError` for weights that are not finite, or not numbers of the network's kind."
+    for name,value in weights.items():
+        if name in like and value.is_floating_point() != like[name].is_floating_point():
+            raise ValueError(f"{str(file)!r}: {name} holds values of {value.dtype}, and the "
+                             f"network's are {like[name].dtype}: export it without quantisation")
+    if bad := _spoilt(weights):
+        raise ValueError(f"{str(file)!r}: {bad} is not finite: take the weights of another epoch, "
+                         "or train again")
 
 def training_state(
     learn:Learner,            # In the middle of `fit`
@@ -295,7 +324,7 @@ def last_checkpoint(
 def _rows(file, last):
     "The rows of a table up to an epoch; none where it is missing or damaged."
     try:
-        with open(file, newline='') as table: rows = [*csv.DictReader(table)]
+        with open(readable_file(file), newline='') as table: rows = [*csv.DictReader(table)]
         return [row for row in rows if float(row['epoch']) <= last]
     except (OSError, ValueError, KeyError, TypeError, csv.Error): return []
 
@@ -381,8 +410,8 @@ class Checkpoint(Callback):
                              "use batches that it divides")
         if rank_and_world()[0] == 0:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.folder/'.writable', b'')
-            (self.folder/'.writable').unlink()
+            write_atomically(self.files.probe, b'')
+            self.files.probe.unlink()
 
     def before_epoch(self):
         "Count epochs as the whole run does."
