@@ -53,7 +53,7 @@ def attnfree_bench(
     if list: return _list_cases()
     with quick_imports():
         import matplotlib.pyplot as plt
-        from attnfree.errors.files import write_figure,write_output
+        from attnfree.errors.files import check_output,write_figure,write_output
         from attnfree.measure.cases import bench,memory_bench
         from attnfree.measure.models import bench_models,plot_models
         from attnfree.measure.count import use_threads
@@ -66,6 +66,8 @@ def attnfree_bench(
         path.parent.mkdir(parents=True, exist_ok=True)
         if not os.access(path.parent, os.W_OK):
             raise PermissionError(f"out={out!r} cannot be written to: name another folder")
+        check_output(path, b'machine')
+        if case == 'models': check_output(path.with_suffix('.png'))
         import_all(imports)
         with use_threads(threads):
             if case == 'models':
@@ -74,10 +76,10 @@ def attnfree_bench(
                                      str(precision).split(','), also, memory, device, size)
             elif memory: table = memory_bench(case, threads, batch)
             else: table = bench(case, repeats, threads, batch)
+        print(table.drop(columns=['conditions', 'machine']).to_string(index=False))
         write_output(path, table.to_csv(index=False).encode())
         if case == 'models':
             write_figure(path.with_suffix('.png'), plot_models(table), dpi=150)
             plt.close()
-    print(table.drop(columns=['conditions', 'machine']).to_string(index=False))
     if compile: _print_slow(table)
     print(f"{table.conditions.iloc[0]}; {table.machine.iloc[0]}; written to {path}")

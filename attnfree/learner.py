@@ -261,7 +261,9 @@ def save_run(
         if key not in config:
             raise ValueError(f"config has no {key!r}, without which the run cannot be loaded; it "
                              f"has {sorted(config)}")
-    content = dict(format=FORMAT) | config
+    content = json.loads(json.dumps(dict(format=FORMAT) | config))
+    from attnfree.errors.schemas import check_content,RunConfig
+    check_content(RunConfig, content, f"config of {str(run)!r}") # what load would refuse
     content['checksum'] = config_checksum(content)
     files = Run(run)
     write_atomically(files.config, json.dumps(content, indent=2).encode())
@@ -296,7 +298,7 @@ def writer_for(
     out:str|Path=None, # Where a user wants the results; `None`: in `results_folder`
 ):                     # Writes a file
     "In a run's own folder its files are replaced; anywhere else only what this package wrote."
-    return write_atomically if out is None and Run(run).begun else write_output
+    return write_atomically if out is None and Run(user_path(run)).begun else write_output
 
 @checked
 def read_config(
@@ -305,7 +307,8 @@ def read_config(
     "The configuration of a run; raises `ValueError` for one of another format."
     file = Run(run_folder(run)).config
     if not file.is_file():
-        killed = Run(run).folder.is_dir() and Run(run).empty
+        files = Run(run_folder(run))
+        killed = files.folder.is_dir() and files.empty
         do = ('its start was interrupted, run the same command without --resume' if killed else
               'name the folder that attnfree_train printed')
         raise FileNotFoundError(f"run={str(run)!r} holds no config.json: {do}")
@@ -353,7 +356,8 @@ def build_model(
     config:dict, # Configuration of a run: `task`, and `model`, its arguments
 )->nn.Module:    # The network, freshly initialised
     "The network of a run's configuration."
-    return build_network(task_named(config['task']), config['model'])
+    arguments = config['model'] | dict.fromkeys({'pretrained'} & config['model'].keys(), False)
+    return build_network(task_named(config['task']), arguments) # the weights are the run's
 
 @checked
 def load(
@@ -376,7 +380,7 @@ def load(
     check_imports(config)
     model = build_model(config)
     tensors,_ = load_tensors(file)
-    check_weights(tensors, model.state_dict(), file)
+    check_weights(tensors, model, file)
     try: model.load_state_dict(tensors)
     except RuntimeError as e:
         raise ValueError(f"{str(file)!r} does not hold the weights of {config['model']['name']}: "

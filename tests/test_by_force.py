@@ -2,7 +2,7 @@
 
 Every test has its own time limit, for what it looks for is what never ends.
 """
-import json, multiprocessing, os, signal, subprocess, sys, threading, warnings
+import json, os, signal, socket, subprocess, sys, threading, warnings
 
 import PIL.Image, pytest, torch
 
@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from attnfree.data.images import read_cifar
 from attnfree.families import NETWORKS
 from attnfree.language import create_model
-from attnfree.learner import config_checksum, load, read_config, save_run
+from attnfree.learner import build_model, config_checksum, load, read_config, save_run
 from attnfree.models.dense import _MaskedImages
 from attnfree.run import sweep, workers
 from attnfree.run.fitting import _only_thread
@@ -138,23 +138,6 @@ def test_a_linked_folder_for_predictions_is_refused(run, tmp_path):
     assert not [*(tmp_path/'pictures').iterdir()]
 
 
-def _evaluated(run, told):
-    try: run_evaluation(plan_evaluation(str(run), examples=20))
-    except BaseException as error: told.put(repr(error))
-    else: told.put('')
-
-
-def test_evaluations_of_one_run_do_not_meet(run):
-    fork = multiprocessing.get_context('fork')
-    told = fork.SimpleQueue()
-    for _ in range(2):
-        processes = [fork.Process(target=_evaluated, args=(run, told)) for _ in range(3)]
-        for process in processes: process.start()
-        assert [told.get() for _ in processes] == ['']*3
-        for process in processes: process.join()
-    assert not [*run.glob('.*')]
-
-
 def test_sweeps_that_share_a_table_lose_no_row(tmp_path, monkeypatch):
     cases = [f'case{i}' for i in range(8)]
     plan = {case: sweep.SweepRun(case, None, tmp_path/'rows.csv') for case in cases}
@@ -167,7 +150,7 @@ def test_sweeps_that_share_a_table_lose_no_row(tmp_path, monkeypatch):
     for thread in threads: thread.start()
     for thread in threads: thread.join()
     assert sweep.read_rows(tmp_path/'rows.csv').case.tolist() == cases
-    assert os.listdir(tmp_path) == ['rows.csv']
+    assert sorted(os.listdir(tmp_path)) == ['.rows.csv.lock', 'rows.csv']
 
 
 @pytest.mark.parametrize('dtype', [torch.int8, torch.bool, torch.complex64, 'nan', 'inf'])
@@ -188,7 +171,6 @@ def test_weights_of_other_precision_are_read(run, dtype):
 
 
 @pytest.mark.parametrize('parts, says', [
-    (dict(model=dict(name='timm:resnet18', pretrained=True)), 'model.pretrained'),
     (dict(data=dict(img_size=16384)), 'data.img_size'),
     (dict(data=dict(classes=['\x1b[31mred'] + ['x']*9)), 'no control characters'),
     (dict(versions=dict(attnfree='1\x1b]0;owned\x07')), 'no control characters')])
@@ -196,6 +178,20 @@ def test_a_received_configuration(run, parts, says):
     changed(run, **parts)
     with pytest.raises(ValueError, match=says) as refused: read_config(run)
     assert str(refused.value).isprintable()
+
+
+def test_no_weights_are_fetched_for_a_run(monkeypatch):
+    def connect(*args): raise AssertionError('asked the network')
+    monkeypatch.setattr(socket.socket, 'connect', connect)
+    model = dict(name='timm:resnet10t', in_chans=1, num_classes=10, pretrained=True)
+    build_model(dict(task='classification', model=model))
+
+
+def test_what_cannot_be_loaded_is_not_saved(tmp_path):
+    config = load(NAME)[1]
+    config['data']['classes'] = ['a\tb'] + ['c']*9
+    with pytest.raises(ValueError, match='no control characters'): save_run(tmp_path, config)
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.fixture(scope='module')
@@ -280,7 +276,7 @@ def test_a_table_that_no_sweep_wrote(tmp_path, text):
     with pytest.raises(ValueError, match='move it away'): sweep.read_rows(tmp_path/'rows.csv')
 
 
-@pytest.mark.parametrize('text', ['', 'epoch,loss\n', 'epoch,loss\n0,x\n', 'epoch,loss\nx,1\n'])
+@pytest.mark.parametrize('text', ['', 'epoch,loss\n', 'epoch,valid_loss\n0,x\n', 'epoch,loss\nx,1\n'])
 def test_metrics_that_are_no_numbers(tmp_path, text):
     (tmp_path/'metrics.csv').write_text(text)
     with pytest.raises(ValueError, match='metrics.csv.* cannot be read'): Run(tmp_path).epochs()

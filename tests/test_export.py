@@ -59,11 +59,23 @@ def test_pieces_and_steps_of_half_the_size(tmp_path):
 
 def test_a_step_that_differs_is_not_written(tmp_path, monkeypatch):
     model, file = small('gmlp'), tmp_path/'step.onnx'
-    file.write_bytes(b'as before')
+    before = b'as before, written by attnfree'
+    file.write_bytes(before)
     monkeypatch.setattr('onnxruntime.InferenceSession.run',
                         lambda *args: [np.zeros((2, 256), 'float32')])
     with pytest.raises(ValueError, match='was not written'): export_step(model, file, batch=2)
-    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b'as before']
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [before]
+
+
+def test_what_is_yours_is_not_replaced(tmp_path):
+    for name in ('network.onnx', '.network.onnx'): (tmp_path/name).write_bytes(b'mine')
+    with pytest.raises(FileExistsError, match='is there already'):
+        export_run('ff_micro_patch2_8', tmp_path/'network.onnx')
+    for _ in range(2): export_run('ff_micro_patch2_8', tmp_path/'new.onnx')  # ours, the second time
+    (tmp_path/'.new.onnx').write_bytes(b'mine')
+    export_run('ff_micro_patch2_8', tmp_path/'new.onnx')
+    mine = [path.name for path in tmp_path.iterdir() if path.read_bytes() == b'mine']
+    assert sorted(mine) == ['.network.onnx', '.new.onnx', 'network.onnx']
 
 
 def test_a_network_of_timm_without_training(tmp_path):

@@ -3,9 +3,11 @@ import csv, os, random, resource, signal, threading, time
 from pathlib import Path
 
 import pytest
+from attnfree.learner import load, save_run
+from attnfree.run.scoring import plan_evaluation, run_evaluation
 from attnfree.training.checkpoint import Checkpoint, load_state
 
-from running import BATCH, RECIPE, STEPS, end, finish, killed_at, log, result, start
+from running import BATCH, FORK, RECIPE, STEPS, end, finish, killed_at, log, result, start
 
 
 @pytest.fixture(scope='module')
@@ -59,6 +61,26 @@ def test_killed_before_there_is_a_configuration(tmp_path, undisturbed, last):
     assert end(start(folder, set=RECIPE, every=4)) == 0, log(folder)
     assert result(folder) == undisturbed[0]
     assert not [*folder.glob('.*')]
+
+
+def _evaluated(run, told):
+    try: run_evaluation(plan_evaluation(str(run), examples=20))
+    except BaseException as error: told.put(repr(error))
+    else: told.put('')
+
+
+def test_evaluations_of_one_run_do_not_meet(tmp_path, undisturbed):
+    run = tmp_path/'run'
+    model, config = load('ff_micro_patch2_8')
+    run.mkdir()
+    save_run(run, config, model)
+    told = FORK.SimpleQueue()
+    for _ in range(2):
+        processes = [FORK.Process(target=_evaluated, args=(run, told)) for _ in range(3)]
+        for process in processes: process.start()
+        assert [told.get() for _ in processes] == ['']*3
+        for process in processes: process.join()
+    assert not [*run.glob('.*')]
 
 
 def test_a_compiled_training_resumes_to_the_bit(tmp_path):

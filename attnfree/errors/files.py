@@ -92,16 +92,14 @@ def write_atomically(
 NOTE = 'written by attnfree' # in what write_output writes, where the format has a place for it
 _ENDS = 1<<16                # bytes at both ends of a file in which the note is looked for
 
-def _outer_columns(table):
-    names = table.split(b'\n')[0].split(b',')
-    return names[0],names[-1]
+def _last_column(table): return table.split(b'\n')[0].split(b',')[-1]
 
 def _is_ours(file, content):
     "Whether this package wrote a file in whose place `content` comes."
     if not file.is_file(): return False # pipes are never opened
     with open(file, 'rb') as f:
         found = f.read(_ENDS)
-        if file.suffix == '.csv': return _outer_columns(found) == _outer_columns(content)
+        if file.suffix == '.csv': return _last_column(found) == _last_column(content)
         f.seek(max(0, file.stat().st_size - _ENDS))
         return NOTE.encode() in found + f.read(_ENDS)
 
@@ -125,7 +123,11 @@ def write_output(
     file = Path(file)
     file.parent.mkdir(parents=True, exist_ok=True)
     check_output(file, content)
-    if os.path.lexists(file): return write_atomically(file, content)
+    if os.path.lexists(file): # ours: through a link of the user's, and with its permissions
+        file,mode = file.resolve(),file.stat().st_mode & 0o777
+        write_atomically(file, content)
+        with suppress(OSError): file.chmod(mode)
+        return
     with _written(file, content) as part:
         try: os.link(part, file) # fails if something has come meanwhile
         except FileExistsError: raise _foreign(file) from None
@@ -134,7 +136,7 @@ def write_output(
 # %% ../../nbs/errors/03_files.ipynb #0e7147a3
 _NOTES = {'.png': dict(metadata=dict(Software=NOTE)), '.jpg': dict(pil_kwargs=dict(comment=NOTE)),
           '.pdf': dict(metadata=dict(Creator=NOTE)), '.svg': dict(metadata=dict(Creator=NOTE))}
-_NOTES['.jpeg'] = _NOTES['.jpg']
+_NOTES |= {'.jpeg': _NOTES['.jpg'], '.eps': _NOTES['.pdf'], '.ps': _NOTES['.pdf']}
 
 def write_figure(
     file:str|Path,      # Its suffix says which format

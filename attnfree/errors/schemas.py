@@ -7,7 +7,7 @@ __all__ = ['Plain', 'Name', 'Size', 'Side', 'Above', 'RunConfig', 'Squad', 'chec
 
 # %% ../../nbs/errors/01_schemas.ipynb #3ce50df1
 import math,reprlib,unicodedata
-from typing import Annotated,Any,Literal
+from typing import Annotated,Any
 from pydantic import AfterValidator,BaseModel,ConfigDict,Field,ValidationError,model_validator
 
 # %% ../../nbs/errors/01_schemas.ipynb #9d5e676b
@@ -58,7 +58,6 @@ class _Network(_Open):
     vocab_size:Size|None = None
     n:Size|None = None
     mixer:dict[Name, Plain]|None = None
-    pretrained:Literal[False] = False # the weights are those of the run; timm would fetch others
 
 class _Inputs(_Open):
     "`data`: what a network must know about its inputs, and the names of its classes."

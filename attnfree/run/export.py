@@ -355,8 +355,9 @@ def _about(config, folder):
     for key,name in dict(classes='labels', mean='mean', std='std', img_size='img_size',
                          crop_pct='crop_pct', shape='shape').items():
         if data.get(key) is not None: said[name] = json.dumps(data[key])
-    if (file := Run(folder).tokenizer).exists(): said['tokenizer'] = load_tokenizer(file).text()
-    elif task_named(config['task']).generates == 'text': said['tokenizer'] = 'bytes'
+    file,of_task = Run(folder).tokenizer,task_named(config['task'])
+    if of_task.inputs != 'images' and file.exists(): said['tokenizer'] = load_tokenizer(file).text()
+    elif of_task.generates == 'text': said['tokenizer'] = 'bytes'
     return said
 
 def _fresh(name):

@@ -14,7 +14,7 @@ from fastai.torch_core import default_device
 from fastcore.meta import delegates
 from torch import nn
 from ..errors.arguments import Count,checked,user_path
-from ..errors.files import write_figure
+from ..errors.files import check_output,write_figure,write_output
 from ..training.folder import Run
 from ..data.datasets import data_set_for
 from .imports import error_context
@@ -99,6 +99,7 @@ def plan_evaluation(
     write,out = writer_for(run, out),user_path(results_folder(run) if out is None else out, 'out')
     training = {field: value for field,value in (config.get('training') or {}).items()
                 if field not in ('task', 'data', 'model')} # these may be gone, and are not needed
+    if write is write_output: check_output(out/'eval.csv', b'conditions')
     return EvaluationPlan(model, dls, loader, conditions, out, settings_from(training), write)
 
 @checked
@@ -112,9 +113,13 @@ def run_evaluation(
                               plan.conditions, settings=plan.settings)
     table = found.table.assign(conditions=plan.conditions)
     files = [plan.out/'eval.csv', *(plan.out/f'{name}.png' for name in found.pictures)]
-    plan.write(files[0], table.to_csv(index=False).encode())
-    for file,figure in zip(files[1:], found.pictures.values()):
-        write_figure(file, figure, plan.write, dpi=100, bbox_inches='tight')
+    try:
+        plan.write(files[0], table.to_csv(index=False).encode())
+        for file,figure in zip(files[1:], found.pictures.values()):
+            write_figure(file, figure, plan.write, dpi=100, bbox_inches='tight')
+    except OSError:
+        print(found.text) # not lost
+        raise
     bad = int(plan.loader.bad.sum())
     skipped = f"{bad} examples could not be read and were skipped\n" if bad else ''
     written = ' and '.join(map(str, files))

@@ -7,7 +7,8 @@ __all__ = ['DOTS', 'MOST_RUNS', 'sweep_row', 'aggregate_seeds', 'plot_sweep', 'S
            'read_rows', 'trained_runs', 'keep_row', 'keep_weights']
 
 # %% ../../nbs/run/09_sweep.ipynb #3101e757
-import hashlib,json,math,os,tomllib
+import json,math,os,tomllib
+from contextlib import contextmanager,suppress
 from datetime import date
 from itertools import product
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
-from fastai.data.external import fastai_path
 from filelock import FileLock
 import attnfree
 from ..errors.arguments import checked,user_path
@@ -269,7 +269,7 @@ def read_rows(
     if missing := [name for name in columns if name not in table or table[name].isna().any()]:
         raise ValueError(f"{str(file)!r} lacks {missing[0]!r} in all or some rows: it was not "
                          "written by attnfree_sweep; move it away")
-    if not pd.api.types.is_integer_dtype(table.seed):
+    if len(table) and not pd.api.types.is_integer_dtype(table.seed):
         raise ValueError(f"{str(file)!r} has seeds that are no whole numbers: move it away")
     return table
 
@@ -303,12 +303,13 @@ def trained_runs(
         done.add(name)
     return done
 
+@contextmanager
 def _alone_with(file):
-    "A lock for a table to which several sweeps add rows; it leaves nothing beside the table."
-    key = hashlib.md5(str(Path(file).resolve()).encode()).hexdigest()
-    folder = fastai_path('data')/'attnfree'/'locks'
-    folder.mkdir(parents=True, exist_ok=True)
-    return FileLock(folder/f'{key}.lock')
+    "Within `with`: no other sweep, on whatever machine, adds a row to a table."
+    lock = FileLock(file.with_name(f'.{file.name[-40:]}.lock'))
+    with suppress(OSError, NotImplementedError): lock.acquire() # there are file systems without
+    try: yield
+    finally: lock.release()
 
 def keep_row(
     plan:dict[str,SweepRun], # From plan_sweep or read_sweep

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np,torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor,nn
 from fastai.callback.core import Callback
 from fastai.learner import Learner
 from safetensors import SafetensorError,safe_open
@@ -193,15 +193,17 @@ def _spoilt(weights):
 
 def check_weights(
     weights:dict[str,Tensor], # From a file
-    like:dict[str,Tensor],    # Those of the network, whose types count
+    model:nn.Module,          # The network
     file:str|Path,            # For the message
 )->None:
     "Raise `ValueError` for weights that are not finite, or not numbers of the network's kind."
+    like = model.state_dict()
     for name,value in weights.items():
         if name in like and value.is_floating_point() != like[name].is_floating_point():
             raise ValueError(f"{str(file)!r}: {name} holds values of {value.dtype}, and the "
                              f"network's are {like[name].dtype}: export it without quantisation")
-    if bad := _spoilt(weights):
+    trained = {name for name,_ in model.named_parameters()} # a buffer may be infinite: a mask
+    if bad := _spoilt({name: value for name,value in weights.items() if name in trained}):
         raise ValueError(f"{str(file)!r}: {bad} is not finite: take the weights of another epoch, "
                          "or train again")
 

@@ -15,6 +15,8 @@ from filelock import FileLock,Timeout
 from ..errors.files import path_inside,readable_file,remains,write_atomically
 
 # %% ../../nbs/training/03_folder.ipynb #f01d0007
+_NUMBERS = 'epoch','step','train_loss','valid_loss','lr','seconds','processor_seconds','waiting'
+
 class Run:
     "The folder of a run: what its files are called, and how far the run is."
     def __init__(self,
@@ -54,7 +56,7 @@ class Run:
         try:
             table = pd.read_csv(readable_file(file, 'table'))
             if table.empty: raise ValueError('it has no rows')
-            for name in table:
+            for name in table.columns.intersection(_NUMBERS):
                 if not pd.api.types.is_numeric_dtype(table[name]):
                     raise ValueError(f'not all values of its column {name!r} are numbers')
             return table
@@ -69,7 +71,8 @@ class Run:
     @property
     def empty(self): # or not there, or all that it holds is of a start that was killed
         if not self.folder.is_dir(): return not os.path.lexists(self.folder)
-        known = {*self.locks, self.probe, self.tokenizer, *self.remains()}
+        known = {*self.locks, *self.remains()}
+        if self.locks[1].is_file(): known.add(self.tokenizer) # left by a start that was killed
         return not {*self.folder.iterdir()} - known
 
     @contextmanager
