@@ -238,7 +238,7 @@ def test_a_received_sweep_runs_no_file(tmp_path):
     kept = dict(case='a', settings={}, rows='rows.csv', version=None, weights=None,
                 imports=[str(tmp_path/'evil.py')])
     (tmp_path/'.plan.json').write_text(json.dumps(dict(a=kept)))
-    with pytest.raises(ValueError, match='evil.py: name them by --import'):
+    with pytest.raises(ValueError, match='evil.py: if you trust them, name them by --import'):
         workers.kept_plan(tmp_path)
     assert not (tmp_path/'ran').exists() and str(tmp_path/'evil.py') not in IMPORTED
 

@@ -15,7 +15,7 @@ import attnfree,numpy as np,torch
 from PIL import Image
 from torch import nn
 from ..errors.arguments import user_path
-from ..errors.files import NOTE,write_output
+from ..errors.files import write_output
 from ..data.images import Fit,normalize,open_image,to_tensor
 from ..learner import load,on_trained_ground,read_config
 from .pieces import OnnxPieces,export_pieces

@@ -195,13 +195,16 @@ def kept_plan(
         raise ValueError(f"out={str(out)!r} does not say what is trained there: name the folder of "
                          "a sweep, or its runs by --cases or --file")
     def kept(run):
-        if not {*run['imports']} <= {*IMPORTED}:
-            raise ValueError(f"the runs need {', '.join(run['imports'])}: name them by --import")
         return run | dict(rows=Path(run['rows']), settings=settings_from(run['settings']))
-    try: return {name: SweepRun(**kept(run)) for name,run in json.loads(file.read_text()).items()}
+    try:
+        runs = json.loads(file.read_text())
+        needed = {name for run in runs.values() for name in run['imports']} - {*IMPORTED}
+        if not needed: return {name: SweepRun(**kept(run)) for name,run in runs.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"{str(file)!r} does not say what is trained there ({error}): name the "
                          "runs by --cases or --file") from error
+    raise ValueError(f"the runs in {str(file)!r} need {', '.join(sorted(needed))}: if you trust "
+                     "them, name them by --import")
 
 @checked
 def sweep_status(
@@ -278,7 +281,7 @@ def run_sweep(
 )->dict[str,str]:                     # Names of the runs that failed, and why
     "Train the runs that are not finished, those already begun first; each adds its row."
     out,failed = user_path(out, 'out'),{}
-    for name in plan: path_inside(out, name), path_inside(out, f'{name}.txt')
+    for name in plan: path_inside(out, name), path_inside(out, f'{name}.txt') # or they raise
     path = options.get('path')
     path = str(user_path(path).resolve()) if path else None
     with _only_sweep(out):

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Regex,Tokenizer,decoders,models,normalizers,pre_tokenizers,trainers
 from ..errors.arguments import checked
-from ..errors.files import readable_file,write_atomically
+from ..errors.files import write_atomically
 
 # %% ../../nbs/text/00_tokens.ipynb #266fa61a
 # A token's index is its id, in every tokenizer
