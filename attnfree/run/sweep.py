@@ -17,6 +17,7 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
+from fastai.torch_core import default_device
 from filelock import FileLock
 import attnfree
 from ..errors.arguments import checked,user_path
@@ -56,7 +57,7 @@ def sweep_row(
     return row | dict(settings=settings_text(settings, without=['seed']),
                       version=versions['attnfree'],
                       date=date.fromtimestamp(files.metrics.stat().st_mtime).isoformat(),
-                      machine=machine_name())
+                      machine=machine_name(default_device().type))
 
 @checked
 def aggregate_seeds(
