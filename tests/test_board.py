@@ -14,7 +14,8 @@ from attnfree.vision import create_model, model_names
 
 ROOT = Path(__file__).parent.parent
 BOARD = ROOT/'results'/'board'
-FILE, CONTROLLED = FILES = [BOARD/'board.toml', BOARD/'controlled.toml']
+FILES = [BOARD/f'{name}.toml' for name in ('board', 'controlled', 'gpu')]
+FILE, CONTROLLED, _ = FILES
 
 
 def script(name='start'):

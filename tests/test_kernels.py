@@ -295,11 +295,13 @@ def test_a_graph_asks_once_whether_they_work():
 
 def test_which_tensors_take_them():
     with patch.dict(vars(weighted_mean), kernels_work=lambda name: True), FakeTensorMode():
-        def there(device, dtype, *shape):
+        def fits(device, dtype, *shape):
             k = torch.ones(2, *shape, dtype=dtype, device=device)
-            return weighted_mean.kernels_for('prefix_mean', k, torch.ones_like(k)) is not None
-        assert there('cuda', torch.bfloat16, 40, 8) and there('cuda', torch.float32, 40, 8)
-        assert not there('cpu', torch.float32, 40, 8) and not there('cuda', torch.float64, 40, 8)
+            # a kernel would read where a tensor without numbers says that it lies: at 0
+            assert weighted_mean.kernels_for('prefix_mean', k, torch.ones_like(k)) is None
+            return weighted_mean.fits_kernels(k, torch.ones_like(k))
+        assert fits('cuda', torch.bfloat16, 40, 8) and fits('cuda', torch.float32, 40, 8)
+        assert not fits('cpu', torch.float32, 40, 8) and not fits('cuda', torch.float64, 40, 8)
     with patch.dict(vars(weighted_mean), kernels_work=lambda name: False), FakeTensorMode():
         k = torch.ones(2, 40, 8, device='cuda')
         assert plain_mean(k, k, causal=True).device.type == 'cuda'
