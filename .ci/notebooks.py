@@ -7,12 +7,15 @@
 A notebook fails by an error, which is shown, or by taking more than a minute of processor time both
 next to others and once more alone: machines are shared, so waiting for a processor does not count,
 and a notebook slowed down by others gets a second try. The minute is for a processor that imports
-torch in 1.8 seconds; a slower one gets longer in proportion. The last line is
-`notebooks: N passed, M failed`.
+torch in 1.8 seconds; a slower one gets longer in proportion. It also fails where a cell prints other
+text than the notebook shows: other words, or numbers that differ by more than 10 % and 0.02. A cell
+that prints times says `# times differ`. The last line is `notebooks: N passed, M failed`.
 """
-import argparse, contextlib, functools, io, multiprocessing, os, subprocess, sys
+import argparse, contextlib, functools, io, multiprocessing, os, re, subprocess, sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
+
+from execnb.shell import CaptureShell
 
 LIMIT = 60 # seconds of processor time
 IMPORT = 1.8 # seconds that it takes to import torch there
@@ -34,21 +37,66 @@ def limit():
     return LIMIT*max(1, min(imported() for _ in range(3))/IMPORT)
 
 
+NUMBER = re.compile(r'(?<![\w.])[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?')
+
+
+def printed(cell):
+    "The text that a cell shows, without what it draws: its words, and its numbers."
+    text = []
+    for output in getattr(cell, 'outputs', None) or []:
+        data = output.get('data', {})
+        if output.get('name') == 'stderr' or any('image' in kind for kind in data): continue
+        table = re.sub(r'<style.*?</style>|<[^>]+>', ' ', ''.join(data.get('text/html', '')),
+                       flags=re.S)  # text is wrapped by the width of a terminal
+        text.append(table or ''.join(output.get('text') or data.get('text/plain') or ''))
+    text = ' '.join(text).rpartition('\x1b[2K\r')[2]  # after the last clear_output()
+    numbers = [float(number.replace(',', '')) for number in NUMBER.findall(text)]
+    return re.sub(r'[\s.-]+', ' ', NUMBER.sub('#', text)).strip(), numbers
+
+
+def difference(cell, before):
+    "How a cell's text differs from what it was, in words; `None` if it does not."
+    words, numbers = printed(cell)
+    if not before[0] or '# times differ' in cell.source: return None
+    if words != before[0]:
+        same = len(os.path.commonprefix([words, before[0]]))
+        shown, found = (text[max(0, same - 30):same + 60] for text in (before[0], words))
+        return f'shows ... {shown!r}, and prints ... {found!r}'
+    for shown, found in zip(before[1], numbers):
+        if not abs(shown - found) <= 0.02 + 0.1*abs(shown) and shown == shown:
+            return f'shows {shown:g}, and prints {found:g}'
+
+
+class Shell(CaptureShell):
+    "Runs cells, and notes which print something else than their notebook shows."
+    different = []
+
+    def cell(self, cell, **options):
+        before = printed(cell)
+        super().cell(cell, **options)
+        if cell.cell_type == 'code' and not self.exc and (how := difference(cell, before)):
+            first = next(line for line in cell.source.splitlines() if not line.startswith('#|'))
+            self.different.append(f'cell {cell.get("id")} ({first[:50]}): {how[:600]}')
+
+
 def run(path, flags):
     """Run one notebook by nbdev's own function; returns whether it passed, its wall-clock and
     processor seconds, and its errors."""
+    import nbdev.test
     from nbdev.config import get_config
-    from nbdev.test import test_nb
+    nbdev.test.CaptureShell, Shell.different = Shell, []
     skip = get_config().tst_flags.split()
     compiler = sys.modules.get('torch._dynamo')
     if compiler: compiler.reset()  # forget what the previous notebook compiled
     errors, paths = io.StringIO(), [*sys.path]
     before = processor_seconds()
     with contextlib.redirect_stderr(errors):
-        passed, seconds = test_nb(path, skip_flags=skip, force_flags=flags, basepath=ROOT)
+        passed, seconds = nbdev.test.test_nb(path, skip_flags=skip, force_flags=flags, basepath=ROOT)
     busy = processor_seconds() - before
     sys.path[:] = paths  # a notebook adds its folder
-    return passed, seconds, busy, '' if passed else errors.getvalue()
+    said = '' if passed else errors.getvalue()
+    if Shell.different: passed, said = False, said + '\n'.join(Shell.different) + '\n'
+    return passed, seconds, busy, said
 
 
 def name_of(path): return path.relative_to(ROOT/'nbs').with_suffix('').as_posix()

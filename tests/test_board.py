@@ -215,7 +215,8 @@ def board_page():
     os.chdir(ROOT/'nbs'/'results')
     try:
         for source in page('results/05_all_mixers'):
-            parts = ('import tomllib', 'def trained_rows', 'def scores_of', 'def compare')
+            parts = ('import tomllib', 'def trained_rows', 'def scores_of', 'def judge',
+                     'def compare')
             if any(part in source for part in parts):
                 with contextlib.redirect_stdout(io.StringIO()): exec(source, names)
     finally: os.chdir(before)
@@ -270,6 +271,15 @@ def test_what_pages_say_of_the_board_follows_from_its_rule(name, sentence, compa
     for column, one, others, verdict in comparisons:
         for other in others:
             assert board_page['compare'](column, one, other) == verdict, (column, one, other)
+
+
+def test_what_the_first_page_says_of_mixers_alone(board_page):
+    means = {mixer: f'{found.mean():.1f}' for mixer, found in board_page['seeds'].items()}
+    gate = means["gMLP's gate"]
+    three = sorted(means[f'AFT-{kind}'] for kind in ('simple', 'full', 'local'))
+    assert (f"AFT-conv has {means['AFT-conv']} %, the other AFTs {three[0]} to {three[-1]}, gMLP's "
+            f"gate {gate}, FF {means['FF']} and attention {means['attention']}"
+            ) in '\n'.join(page('index'))
 
 
 def test_the_rule(board_page, monkeypatch):
