@@ -2,6 +2,7 @@
 
     python .ci/docs.py              # into _proc/_docs; needs quarto on the PATH
     python .ci/docs.py --no-render  # checks what was rendered before
+    python .ci/docs.py --page mixers/01_ff  # only this page, unchecked, in a minute
 
 Some pages of the site have no notebook: names.qmd, an index of all public names, and changelog.qmd
 are written here; each page has its text in PAGE.html.md, and llms.txt lists these. The networks
@@ -12,7 +13,7 @@ one); an error or a warning stored as output; a notebook that `sidebar.yml` does
 other way round; a page that is missing, or not at its address; a picture or an internal link
 without a target (a page, an anchor, a file, or a line of source); a link inside code.
 """
-import argparse, html, json, os, re, shutil, subprocess, sys
+import argparse, json, os, re, shutil, subprocess, sys
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -166,9 +167,6 @@ def without_cdn(out):
         if (cleaned := WIDGETS.sub('', text)) != text: page.write_text(cleaned, encoding='utf-8')
 
 
-ANNOTATION = re.compile(r'<annotation encoding="application/x-tex">(.*?)</annotation>', re.DOTALL)
-
-
 INNER = r'\[(`[^`]+`)\]\([^)]*\)'  # a name that nbdev has made a link
 OUTER = re.compile(rf'\[((?:[^\[\]]|{INNER})*)\](?=\()')
 
@@ -199,30 +197,47 @@ def write_networks(root):
     if done.returncode: yield f'live.py: {done.stderr.strip()[-300:]}'
 
 
-def clean_search(out):
-    "Remove the TeX of formulas, which MathML carries along, from the search index."
-    file = out/'search.json'
+def section_texts(soup, anchors):
+    "The words of sections of a page by anchor, without code; '' is what comes before the first."
+    for tag in soup.select('pre, annotation, script, style, table.dataframe, nav'): tag.extract()
+    found, parts = {}, {anchor: soup.find(id=anchor) if anchor else soup.main for anchor in anchors}
+    for anchor in sorted(anchors, reverse=True):  # '' at the end, when the sections are gone
+        if not anchor:
+            for tag in soup.select('section.level2'): tag.extract()
+        found[anchor] = ' '.join(parts[anchor].get_text(' ').split()) if parts[anchor] else ''
+    return found
+
+
+def clean_search(root):
+    "The search index without code, with an entry for each public name, and keywords of pages."
+    out = root/'_proc/_docs'
+    file, words = out/'search.json', root/'nbs/keywords.yml'
     if not file.exists(): return
     entries = json.loads(file.read_text(encoding='utf-8'))
-    formulas = {}
+    keywords = yaml.safe_load(words.read_text(encoding='utf-8')) if words.exists() else {}
+    titles, by_page = {}, {}
     for entry in entries:
-        page = entry['href'].partition('#')[0]
-        if page not in formulas:
-            found = {*ANNOTATION.findall((out/page).read_text(encoding='utf-8'))}
-            found |= {html.unescape(tex) for tex in found}
-            found |= {tex.replace('<', '&lt;').replace('>', '&gt;') for tex in found}
-            found = {tex.strip() for tex in found}
-            found = sorted((tex for tex in found if len(tex) > 3), key=len, reverse=True)
-            formulas[page] = [re.compile(r'\s+'.join(map(re.escape, tex.split())))
-                              for tex in found]
-        for tex in formulas[page]: entry['text'] = tex.sub(' ', entry['text'])
+        page, _, anchor = entry['href'].partition('#')
+        by_page.setdefault(page, {})[anchor] = entry
+        titles[page] = entry['title'], entry.get('crumbs', [])[:-1]
+        if not anchor and page in keywords: entry['keywords'] = keywords.pop(page).split(', ')
+    for page, sections in by_page.items():
+        for anchor, text in section_texts(parsed(out/page), sections).items():
+            sections[anchor]['text'] = text
+    for name, page, doc in public_names(root):
+        if page not in titles: continue
+        title, crumbs = titles[page]
+        entries.append(dict(objectID=f'{page}#{name}', href=f'{page}#{name.lower()}', title=name,
+                            section=name, text=f'{title}: {doc}', crumbs=crumbs))
+    yield from (f'keywords.yml: no page {page}' for page in keywords)
     file.write_text(json.dumps(entries, ensure_ascii=False), encoding='utf-8')
 
 
-def render(root):
-    "Render the site as `docs.yaml` does; returns the problems."
-    shutil.rmtree(root/'_proc', ignore_errors=True)
-    for command in (['nbdev_proc_nbs'], ['quarto', 'render', '_proc', '--no-cache']):
+def render(root, page=None):
+    "Render the site as `docs.yaml` does, or one page of it; returns the problems."
+    if not page: shutil.rmtree(root/'_proc', ignore_errors=True)
+    what = f'_proc/{page}' if page else '_proc'
+    for command in (['nbdev_proc_nbs'], ['quarto', 'render', what, '--no-cache']):
         own = Path(sys.executable).parent/command[0]
         command[0] = str(own) if own.exists() else command[0]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True,
@@ -232,10 +247,11 @@ def render(root):
         if command[0].endswith('nbdev_proc_nbs'):
             unnest_links(root)
             write_pages(root)
-            yield from write_networks(root)
+            if not page: yield from write_networks(root)
+    if page: return
     write_texts(root)
     without_cdn(root/'_proc/_docs')
-    clean_search(root/'_proc/_docs')
+    yield from clean_search(root)
 
 
 def text_problems(soup):
@@ -349,9 +365,16 @@ if __name__ == '__main__':
     parser.add_argument('--no-render', action='store_true', help='only check what is there')
     parser.add_argument('--root', type=Path, default=pages.HERE.parent,
                         help='folder with settings.ini (default: this checkout)')
+    parser.add_argument('--page', help='a notebook within nbs/: show only this one')
     args = parser.parse_args()
     if not args.no_render and not shutil.which('quarto'):
         parser.exit(2, 'docs: quarto is not on the PATH; CONTRIBUTING.md says how to get it\n')
+    if args.page:
+        name = args.page.removesuffix('.ipynb') + '.ipynb'
+        if name not in notebooks(args.root):
+            parser.exit(2, f'docs: --page {args.page}: nbs/ has no notebook {name}\n')
+        for problem in render(args.root.resolve(), name): print(problem)
+        parser.exit(0, f'{args.root/"_proc/_docs"/address(name)}\n')
     found = check(args.root.resolve(), not args.no_render)
     for problem in found: print(problem)
     print(f'docs: {len(notebooks(args.root))} pages, {len(found)} problems')

@@ -7,9 +7,12 @@
 A notebook fails by an error, which is shown, or by taking more than a minute of processor time both
 next to others and once more alone: machines are shared, so waiting for a processor does not count,
 and a notebook slowed down by others gets a second try. The minute is for a processor that imports
-torch in 1.8 seconds; a slower one gets longer in proportion. It also fails where a cell prints other
-text than the notebook shows: other words, or numbers that differ by more than 10 % and 0.02. A cell
-that prints times says `# times differ`. The last line is `notebooks: N passed, M failed`.
+torch in 1.8 seconds; a slower one gets longer in proportion.
+
+It also fails where a cell prints other text than the notebook shows: other words, or numbers that
+differ by more than a quarter and 0.05. That is wide, since processors round differently and
+trainings go on from there. A cell whose output depends on the machine, such as a time, says
+`# output differs`. The last line is `notebooks: N passed, M failed`.
 """
 import argparse, contextlib, functools, io, multiprocessing, os, re, subprocess, sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -50,6 +53,7 @@ def printed(cell):
                        flags=re.S)  # text is wrapped by the width of a terminal
         text.append(table or ''.join(output.get('text') or data.get('text/plain') or ''))
     text = ' '.join(text).rpartition('\x1b[2K\r')[2]  # after the last clear_output()
+    text = re.sub(' at 0x[0-9a-f]+', '', text)  # which nbdev_clean removes
     numbers = [float(number.replace(',', '')) for number in NUMBER.findall(text)]
     return re.sub(r'[\s.-]+', ' ', NUMBER.sub('#', text)).strip(), numbers
 
@@ -57,13 +61,13 @@ def printed(cell):
 def difference(cell, before):
     "How a cell's text differs from what it was, in words; `None` if it does not."
     words, numbers = printed(cell)
-    if not before[0] or '# times differ' in cell.source: return None
+    if not before[0] or '# output differs' in cell.source: return None
     if words != before[0]:
         same = len(os.path.commonprefix([words, before[0]]))
         shown, found = (text[max(0, same - 30):same + 60] for text in (before[0], words))
         return f'shows ... {shown!r}, and prints ... {found!r}'
     for shown, found in zip(before[1], numbers):
-        if not abs(shown - found) <= 0.02 + 0.1*abs(shown) and shown == shown:
+        if not abs(shown - found) <= 0.05 + 0.25*abs(shown) and shown == shown:
             return f'shows {shown:g}, and prints {found:g}'
 
 
@@ -91,7 +95,8 @@ def run(path, flags):
     errors, paths = io.StringIO(), [*sys.path]
     before = processor_seconds()
     with contextlib.redirect_stderr(errors):
-        passed, seconds = nbdev.test.test_nb(path, skip_flags=skip, force_flags=flags, basepath=ROOT)
+        passed, seconds = nbdev.test.test_nb(path, skip_flags=skip, force_flags=flags,
+                                             basepath=ROOT)
     busy = processor_seconds() - before
     sys.path[:] = paths  # a notebook adds its folder
     said = '' if passed else errors.getvalue()

@@ -251,3 +251,15 @@ def test_notebooks_are_counted(tmp_path):
     (tmp_path/'dies.ipynb').rename(tmp_path/'nbs/b/03_dies.ipynb')
     done = tool('notebooks.py', tmp_path, '--path', 'nbs/b/03_dies.ipynb')
     assert done.returncode == 1 and 'did not end' in done.stdout
+
+
+def test_notebooks_print_what_they_show(tmp_path):
+    "Other words or numbers fail, but for rounding, addresses, and cells that say that they differ."
+    def stored(source, text): return code(source, shown('text/plain', text))
+    project(tmp_path, {'a/00_alike': [stored('0.9222', '0.9198'), stored('object()', '<object>'),
+                                      stored('# output differs\n2', '1')],
+                       'a/01_stale': [stored('0.9222', '0.3611')],
+                       'a/02_words': [stored("'two words'", "'one word'")]})
+    said = tool('notebooks.py', tmp_path).stdout
+    assert 'notebooks: 1 passed, 2 failed' in said and 'shows 0.3611, and prints 0.9222' in said
+    assert "(0.9222)" in said and "'one word'" in said and "'two words'" in said

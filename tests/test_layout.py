@@ -212,7 +212,10 @@ def test_every_notebook_has_its_place():
 
 def test_every_notebook_installs_the_package_in_colab():
     for book in notebooks():
-        cell, = [source for source in book.cells.values() if '/content' in source]
+        found = [source for source in book.cells.values() if '/content' in source]
+        assert len(found) == 1, (f'{book} has {len(found)} cells for Colab: copy the third cell of '
+                                 'another notebook in its folder (CONTRIBUTING.md)')
+        cell, = found
         folder = f'nbs/{book}'.rpartition('/')[0]
         assert cell.startswith('#| hide\n#| eval: false\n') and len(cell.splitlines()) == 6
         assert f"os.chdir('attnfree/{folder}')" in cell, book

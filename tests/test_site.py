@@ -174,6 +174,41 @@ def test_search_finds(phrase):
     assert results and any(phrase.lower() in ' '.join(r.split()).lower() for r in results), results
 
 
+QUERIES = {
+    'my own images': 'tutorials/train_a_classifier', 'AFT formula': 'mixers/aft/variants',
+    'train on my images': 'tutorials/train_a_classifier', 'create_model': 'models/vision',
+    'fine tune': 'text/model', 'citation': 'changelog', 'multi gpu': 'tutorials/several_gpus',
+    'out of memory': 'training/callbacks', 'AFTConv': 'mixers/aft/conv',
+    'attnfree_train': 'commands/train', 'patch embedding': 'skeleton/patch',
+    'spatial gating unit': 'mixers/sgu', 'diagonality loss': 'mixers/less_attention/layer',
+    'onnx export': 'tutorials/export', 'generate text': 'commands/generate',
+    'hugging face': 'tutorials/transformers', 'timm': 'models/convert',
+    'resume training': 'tutorials/promises', 'learning rate': 'training/optimiser',
+    'imagenet': 'data/images', 'position bias': 'mixers/aft/variants',
+    'mixup': 'training/callbacks',
+    'flash attention': 'results/speed', 'custom dataset': 'tutorials/new_task',
+    'which mixer is best': 'results/all_mixers'}
+
+
+def test_search_finds_words():
+    "Of each query, the page that must be among the first three entries."
+    with served(SITE) as site, browser() as tab:
+        tab.open(site + 'index.html')
+        missed = {}
+        for query, page in QUERIES.items():
+            found = tab.evaluate(f"""readSearchData().then(entries =>
+                fuseSearch({json.dumps(query)}, entries, {{limit: 3}})).then(
+                found => found.map(entry => entry.href.split(/[?#]/)[0]))""")
+            if f'{page}.html' not in found: missed[query] = found
+    assert not missed
+
+
+def test_search_has_no_code():
+    entries = json.loads((SITE/'search.json').read_text(encoding='utf-8'))
+    texts = ' '.join(entry['text'] for entry in entries)
+    assert 'test_fail(' not in texts and 'assert_close(' not in texts and len(texts) < 2e6
+
+
 def test_search_shows_no_formula_source():
     entries = json.loads((SITE/'search.json').read_text(encoding='utf-8'))
     assert len(entries) > 300
