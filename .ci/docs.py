@@ -248,9 +248,9 @@ def render(root, page=None):
             unnest_links(root)
             write_pages(root)
             if not page: yield from write_networks(root)
-    if page: return
-    write_texts(root)
     without_cdn(root/'_proc/_docs')
+    if page: return  # the search and the texts stay as they were
+    write_texts(root)
     yield from clean_search(root)
 
 
@@ -373,8 +373,9 @@ if __name__ == '__main__':
         name = args.page.removesuffix('.ipynb') + '.ipynb'
         if name not in notebooks(args.root):
             parser.exit(2, f'docs: --page {args.page}: nbs/ has no notebook {name}\n')
-        for problem in render(args.root.resolve(), name): print(problem)
-        parser.exit(0, f'{args.root/"_proc/_docs"/address(name)}\n')
+        found = [*render(args.root.resolve(), name)]
+        print(*found, args.root/'_proc/_docs'/address(name), sep='\n')
+        sys.exit(bool(found))
     found = check(args.root.resolve(), not args.no_render)
     for problem in found: print(problem)
     print(f'docs: {len(notebooks(args.root))} pages, {len(found)} problems')

@@ -10,7 +10,7 @@ and a notebook slowed down by others gets a second try. The minute is for a proc
 torch in 1.8 seconds; a slower one gets longer in proportion.
 
 It also fails where a cell prints other text than the notebook shows: other words, or numbers that
-differ by more than a half and 0.1. That is wide, since processors round differently and trainings
+differ by more than a half and 0.05. That is wide, since processors round differently and trainings
 go on from there. A cell whose output depends on the machine, such as a time, says
 `# output differs`. The last line is `notebooks: N passed, M failed`.
 """
@@ -40,7 +40,7 @@ def limit():
     return LIMIT*max(1, min(imported() for _ in range(3))/IMPORT)
 
 
-NUMBER = re.compile(r'(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d+)?')
+NUMBER = re.compile(r'(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:e[-+]?\d+)?')
 
 
 def printed(cell):
@@ -55,7 +55,8 @@ def printed(cell):
     text = ' '.join(text).replace('\x1b[2K\r', '')  # what clear_output() prints here
     text = re.sub(' at 0x[0-9a-f]+', '', text)  # which nbdev_clean removes
     numbers = [float(number.replace(',', '')) for number in NUMBER.findall(text)]
-    return re.sub(r'[\s.-]+', ' ', NUMBER.sub('#', text)).strip(), numbers
+    words = re.sub(r'\s*([][(),])\s*', r'\1', NUMBER.sub('#', text))  # tensors leave room for signs
+    return re.sub(r'[\s.-]+', ' ', words).strip(), numbers
 
 
 def difference(cell, before):
@@ -67,7 +68,7 @@ def difference(cell, before):
         shown, found = (text[max(0, same - 30):same + 60] for text in (before[0], words))
         return f'shows ... {shown!r}, and prints ... {found!r}'
     for shown, found in zip(before[1], numbers[-len(before[1]):]):
-        if not abs(shown - found) <= 0.1 + 0.5*max(abs(shown), abs(found)) and shown == shown:
+        if not abs(shown - found) <= 0.05 + 0.5*max(abs(shown), abs(found)) and shown == shown:
             return f'shows {shown:g}, and prints {found:g}'
 
 

@@ -187,7 +187,8 @@ QUERIES = {
     'imagenet': 'data/images', 'position bias': 'mixers/aft/variants',
     'mixup': 'training/callbacks',
     'flash attention': 'results/speed', 'custom dataset': 'tutorials/new_task',
-    'which mixer is best': 'results/all_mixers'}
+    'which mixer is best': 'results/all_mixers',
+    'how do I fine-tune': 'tutorials/train_a_classifier', 'how do I cite this': 'changelog'}
 
 
 def test_search_finds_words():

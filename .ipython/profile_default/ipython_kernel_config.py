@@ -1,3 +1,3 @@
-# Pictures in notebooks at twice the resolution: IPYTHONDIR=.ipython jupyter lab
+# Pictures in notebooks at twice the resolution: IPYTHONDIR=$PWD/.ipython jupyter lab
 c = get_config()  # noqa: F821
 c.InlineBackend.figure_formats = {"retina"}
