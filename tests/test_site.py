@@ -221,7 +221,7 @@ def test_a_table_sorts_by_its_columns():
     with served(SITE) as site, browser() as tab:
         resize(tab, 1280)
         tab.open(site + 'results/all_mixers.html')
-        table = "document.querySelectorAll('table.dataframe')[0]"
+        table = "document.querySelectorAll('table.dataframe')[1]"
         rows, heads = f'[...{table}.tBodies[0].rows]', f'{table}.tHead.rows[0].cells'
         def column(i): return tab.evaluate(f'{rows}.map(r => r.cells[{i}].innerText)')
         def click(i): tab.evaluate(f"{heads}[{i}].querySelector('button').click()")
