@@ -12,7 +12,8 @@ torch in 1.8 seconds; a slower one gets longer in proportion.
 It also fails where a cell prints other text than the notebook shows: other words, or numbers that
 differ by more than a half and 0.05. That is wide, since processors round differently and trainings
 go on from there. A cell whose output depends on the machine, such as a time, says
-`# output differs`. The last line is `notebooks: N passed, M failed`.
+`# output differs`. Not seen are a cell that prints nothing any more, and text before what is shown.
+The last line is `notebooks: N passed, M failed`.
 """
 import argparse, contextlib, functools, io, multiprocessing, os, re, subprocess, sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
