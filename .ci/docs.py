@@ -4,9 +4,10 @@
     python .ci/docs.py --no-render  # checks what was rendered before
     python .ci/docs.py --page mixers/01_ff  # only this page, unchecked, in a minute
 
-Some pages of the site have no notebook: names.qmd, an index of all public names, and changelog.qmd
-are written here; each page has its text in PAGE.html.md, and llms.txt lists these. The networks
-that run on the live pages are written by .ci/live.py.
+Some pages of the site have no notebook: reference.qmd, what users import, names.qmd, an index of
+public names, changelog.qmd, and those that lead from old addresses to new ones are written here;
+each page has its text in PAGE.html.md, and llms.txt lists these. The networks that run on the live
+pages are written by .ci/live.py.
 
 A problem is: a warning or an error of nbdev, Quarto or pandoc (a formula that does not parse is
 one); an error or a warning stored as output; a notebook that `sidebar.yml` does not list, or the
@@ -93,29 +94,69 @@ def said(done):
 
 
 def public_names(root):
-    "`(name, page, first line of the docstring)` of what the notebooks export, by name."
+    """`(module, name, page, definition, comments)` of what the notebooks export, in their order;
+    the comments of the cell's lines are its docments."""
     for name, path in notebooks(root).items():
-        for cell in nbformat.read(path, as_version=4).cells:
+        cells = nbformat.read(path, as_version=4).cells
+        module = re.search(r'#\| *default_exp +(\S+)', '\n'.join(c.source for c in cells))
+        for cell in cells:
             if cell.cell_type != 'code' or not re.match(r'#\| *exports?\b', cell.source): continue
+            said = reference.comments(cell.source)
             for node, _ in reference.pieces(cell.source):
-                if node is None: continue
-                doc = (reference.ast.get_docstring(node) or '').split('\n')[0]
-                yield node.name, address(name), doc
+                if node is not None and module:
+                    yield f'attnfree.{module[1]}', node.name, address(name), node, said
+
+
+def first_line(node): return (reference.ast.get_docstring(node) or '').split('\n')[0]
+
+
+def vocabulary(root):
+    "`(subject, module, name)` of the names that users import, by `nbs/reference.yml`."
+    file = root/'nbs/reference.yml'
+    told = yaml.safe_load(file.read_text(encoding='utf-8')) if file.exists() else {}
+    for subject, modules in told.items():
+        for module, names in modules.items():
+            for name in names.split(): yield subject, module, name
+
+
+def reference_page(root):
+    "The vocabulary by subject, each with signature and parameters, in markdown."
+    found, lines, last = [*public_names(root)], [], None
+    for subject, module, name in vocabulary(root):
+        written = [f for f in found if f[1] == name and f'{f[0]}.'.startswith(f'{module}.')]
+        if not written: raise ValueError(f'nbs/reference.yml: {module} has no {name}')
+        _, _, page, node, said = written[0]
+        if subject != last: lines += [f'## {subject}', '']
+        last = subject
+        lines += [f'### {name} {{#{module}.{name}}}', '',
+                  f'[{first_line(node)}]({page}#{name.lower()})', '',
+                  f'```python\nfrom {module} import {name}\n```', '',
+                  reference.details(node, said)[0], '']
+    head = '---\ntitle: Reference\ndescription: What is imported from where, and its parameters\n'
+    text = (root/'nbs/reference.md').read_text(encoding='utf-8')
+    return head + 'repo-actions: false\n---\n\n' + text + '\n'.join(lines)
+
+
+INTERNAL = 'errors', 'kernels', 'training', 'run', 'commands', 'measure'  # but for the vocabulary
 
 
 def names_page(root):
-    "The index of public names from A to Z, in markdown."
-    entries = sorted(public_names(root), key=lambda entry: entry[0].lower())
-    letters, lines = {entry[0][0].upper() for entry in entries}, []
+    "The index of public names from A to Z, in markdown, without those of INTERNAL folders."
+    wanted = {(module, name) for _, module, name in vocabulary(root)}
+    def told(module, name, page, *_):
+        own = any(f'{module}.'.startswith(f'{of}.') and name == other for of, other in wanted)
+        return own or page.split('/')[0] not in INTERNAL
+    entries = sorted((f for f in public_names(root) if told(*f)), key=lambda f: f[1].lower())
+    letters, lines = {name[0].upper() for _, name, *_ in entries}, []
     lines.append(' '.join(f'[{letter}](#{letter.lower()})' for letter in sorted(letters)))
-    for name, page, doc in entries:
+    for _, name, page, node, _ in entries:
         letter = name[0].upper()
         if letter in letters:
             letters.remove(letter)
             lines += ['', f'## {letter} {{#{letter.lower()}}}', '']
-        lines.append(f'- [`{name}`]({page}#{name.lower()}): {doc}')
-    head = '---\ntitle: Names from A to Z\ndescription: Every public class and function, and its '
-    return head + 'first line\ntoc: false\nrepo-actions: false\n---\n\n' + '\n'.join(lines) + '\n'
+        lines.append(f'- [`{name}`]({page}#{name.lower()}): {first_line(node)}')
+    head = '---\ntitle: Names from A to Z\ndescription: Public names, and their first '
+    return head + 'lines\ntoc: false\nrepo-actions: false\n---\n\n' + '\n'.join(lines) + '\n'
 
 
 def changelog_page(root):
@@ -134,8 +175,30 @@ def write_pages(root):
     "Write the pages that are not notebooks to the folder that Quarto renders."
     if (root/pages.settings(root)['lib_path']/'_modidx.py').exists():
         (root/'_proc/names.qmd').write_text(names_page(root), encoding='utf-8')
+    if (root/'nbs/reference.yml').exists():
+        (root/'_proc/reference.qmd').write_text(reference_page(root), encoding='utf-8')
     if (root/'CITATION.cff').exists():
         (root/'_proc/changelog.qmd').write_text(changelog_page(root), encoding='utf-8')
+
+
+MOVED = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Moved</title>
+<meta http-equiv="refresh" content="0; url={0}"><link rel="canonical" href="{0}"></head>
+<body><h1>Moved</h1><p>This page is <a href="{0}">here</a> now.</p></body></html>
+"""
+
+
+def moved(root):
+    "New addresses of pages by their old ones."
+    file = root/'nbs/moved.yml'
+    return yaml.safe_load(file.read_text(encoding='utf-8')) if file.exists() else {}
+
+
+def write_moved(root):
+    "Write a page at each old address that leads to the new one."
+    for old, new in moved(root).items():
+        page = root/'_proc/_docs'/old
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(MOVED.format(os.path.relpath(new, Path(old).parent)), encoding='utf-8')
 
 
 def write_texts(root):
@@ -224,11 +287,11 @@ def clean_search(root):
     for page, sections in by_page.items():
         for anchor, text in section_texts(parsed(out/page), sections).items():
             sections[anchor]['text'] = text
-    for name, page, doc in public_names(root):
+    for _, name, page, node, _ in public_names(root):
         if page not in titles: continue
         title, crumbs = titles[page]
         entries.append(dict(objectID=f'{page}#{name}', href=f'{page}#{name.lower()}', title=name,
-                            section=name, text=f'{title}: {doc}', crumbs=crumbs))
+                            section=name, text=f'{title}: {first_line(node)}', crumbs=crumbs))
     yield from (f'keywords.yml: no page {page}' for page in keywords)
     file.write_text(json.dumps(entries, ensure_ascii=False), encoding='utf-8')
 
@@ -251,6 +314,7 @@ def render(root, page=None):
     without_cdn(root/'_proc/_docs')
     if page: return  # the search and the texts stay as they were
     write_texts(root)
+    write_moved(root)
     yield from clean_search(root)
 
 
@@ -333,6 +397,8 @@ def page_problems(root, out):
     expected = {address(name) for name in notebooks(root)}
     expected |= {f'{p.relative_to(root/"_proc").with_suffix("")}.html'
                  for p in (root/'_proc').rglob('*.qmd')}
+    yield from (f'moved.yml: {old} is a page' for old in expected & moved(root).keys())
+    expected |= moved(root).keys()
     for name in sorted(expected - soups.keys()): yield f'{name}: missing page'
     for name in sorted(soups.keys() - expected): yield f'{name}: page of no notebook'
     for name, soup in soups.items():

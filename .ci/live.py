@@ -1,12 +1,14 @@
-"""Writes the networks that run on the site's live pages, as published, into a folder.
+"""Writes the networks that run on the site's live pages, as published, and their runtime into a
+folder.
 
     python .ci/live.py FOLDER             # all files
     python .ci/live.py FOLDER writer.json # only these, by their names
 
 `.ci/docs.py` calls it between nbdev_proc_nbs and Quarto, with _proc/site/live, where the pages'
-scripts are. A page adds its files to FILES: a name, and a function that writes that file.
+scripts are. A page adds its files to FILES: a name, and a function that writes that file. The
+runtime, onnxruntime-web, is fetched by npm, compared with its checksum, and kept in ATTNFREE_NPM.
 """
-import argparse, base64, html, json, re
+import argparse, base64, hashlib, html, json, os, re, shutil, subprocess, tempfile
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +19,37 @@ DIGITS = [f'{mixer}_micro_patch2_8' for mixer in (
     'ff', 'gmlp', 'amlp', 'aft_simple', 'aft_full', 'aft_local', 'aft_conv', 'vit')]
 DIGITS.append('lavit_micro_8')
 WRITERS = {'aft': 'lm_aft_local_mini_256', 'attention': 'lm_attention_mini_256'}
+RUNTIME = 'onnxruntime-web', '1.30.0'
+SHA512 = 'q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3jL02Vb7QmRMDs1SigqR4CXAfKYQ=='
 EVERY = {'aft': 4, 'attention': 8}  # of the channels, one in so many is drawn
+
+
+def runtime():
+    "The folder of the runtime's files, fetched once; raises `OSError` where it cannot be."
+    name = '-'.join(RUNTIME)
+    kept = Path(os.environ.get('ATTNFREE_NPM', Path(tempfile.gettempdir())/'attnfree_npm'))
+    folder = kept/name
+    if folder.exists(): return folder/'package/dist'
+    npm = shutil.which('npm')
+    if npm is None: raise OSError(f'npm is not there: it fetches {name}, which runs the networks')
+    kept.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept) as new:
+        done = subprocess.run([npm, 'pack', '--silent', '@'.join(RUNTIME)], cwd=new, text=True,
+                              capture_output=True, timeout=300)
+        if done.returncode: raise OSError(f'npm has no {name}: {done.stderr.strip()[-200:]}')
+        archive = Path(new)/f'{name}.tgz'
+        found = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+        if found != SHA512: raise OSError(f'npm gave another {name}: its checksum is {found}')
+        shutil.unpack_archive(archive, Path(new)/'all')
+        try: (Path(new)/'all').rename(folder)
+        except OSError: pass  # another process was first
+    return folder/'package/dist'
+
+
+def of_runtime(file):
+    "A file of the runtime."
+    file.parent.mkdir(exist_ok=True)
+    shutil.copyfile(runtime()/file.name, file)
 
 
 def writer(kind, file):
@@ -115,7 +147,7 @@ def explained(file):
     from sklearn.datasets import load_digits
     from attnfree.live.explain import explain
     examples = [(image*255/16).round().astype('uint8') for image in load_digits().images[:10]]
-    explain('aft_conv_micro_patch2_8', examples, file, half=True,
+    explain('aft_conv_micro_patch2_8', examples, file, half=True, runtime='./runtime/',
             title='AFT-conv reads digits: a page made by attnfree.live.explain')
 
 
@@ -124,6 +156,8 @@ FILES = {f'digits_{name}.safetensors': partial(digits, name) for name in DIGITS}
     'writer_attention.onnx': lambda file: writer('attention', file),
     'writer.json': writer_about,
     'explained.html': explained,
+    'runtime/ort.wasm.bundle.min.mjs': of_runtime,
+    'runtime/ort-wasm-simd-threaded.wasm': of_runtime,
 }
 
 

@@ -12,7 +12,7 @@ torch in 1.8 seconds; a slower one gets longer in proportion.
 It also fails where a cell prints other text than the notebook shows: other words, or numbers that
 differ by more than a half and 0.05. That is wide, since processors round differently and trainings
 go on from there. A cell whose output depends on the machine, such as a time, says
-`# output differs`. Not seen are a cell that prints nothing any more, and text before what is shown.
+`# output differs`. Not seen is text before a call of `clear_output()`.
 The last line is `notebooks: N passed, M failed`.
 """
 import argparse, contextlib, functools, io, multiprocessing, os, re, subprocess, sys
@@ -64,7 +64,8 @@ def difference(cell, before):
     "How the end of a cell's text differs from what it was; `None` if it does not."
     words, numbers = printed(cell)
     if not before[0] or '# output differs' in cell.source: return None
-    if not words.endswith(before[0]):  # clear_output() clears nothing here
+    cleared = 'clear_output()' in cell.source  # which clears nothing here
+    if words != before[0] and not (cleared and words.endswith(before[0])):
         same = len(os.path.commonprefix([words, before[0]]))
         shown, found = (text[max(0, same - 30):same + 60] for text in (before[0], words))
         return f'shows ... {shown!r}, and prints ... {found!r}'
@@ -78,7 +79,7 @@ class Shell(CaptureShell):
     different = []
 
     def cell(self, cell, **options):
-        before = printed(cell)
+        before, cell.outputs = printed(cell), []
         super().cell(cell, **options)
         if cell.cell_type == 'code' and not self.exc and (how := difference(cell, before)):
             first = next(line for line in cell.source.splitlines() if not line.startswith('#|'))

@@ -211,10 +211,31 @@ def replaced(source):
         if lines > OPEN: yield source_cell(text, 'Source')
 
 
+def options(cells):
+    "The options of the commands that are defined in `cells`, in markdown."
+    for cell in cells:
+        if not exported(cell): continue
+        said = comments(cell.source)
+        for node, _ in pieces(cell.source):
+            if 'call_parse' not in map(text_of, getattr(node, 'decorator_list', ())): continue
+            lines = [f'**Options of `{node.name}`**', '']
+            for name, kind, default, about in parameters(node, said):
+                if kind.startswith('option('):  # its help, type, and whether it is one
+                    about = ast.literal_eval(ast.parse(kind).body[0].value.args[0])
+                own = not default or 'opt=False' in kind
+                shown = name.upper() if own else f'--{name}'
+                given = f' (`{default}`)' if default not in ('', 'None', 'False') else ''
+                lines.append(f'- **`{shown}`**{given}: {about}')
+            yield markdown_cell('\n'.join(lines))
+
+
 class Reference(Processor):
     "Puts an entry for each public name in place of the cells that export."
     def begin(self):
         cells = []
+        if (told := [*options(self.nb.cells)]):  # of a command come after the page's first words
+            first = [i for i, cell in enumerate(self.nb.cells) if cell.cell_type == 'markdown'][1]
+            self.nb.cells[first+1:first+1] = told
         for cell in self.nb.cells:
             if not exported(cell): cells.append(cell)
             elif 'hide' not in cell.directives_: cells += replaced(cell.source)

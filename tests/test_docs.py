@@ -2,9 +2,13 @@
 import base64, json, shutil, subprocess, sys
 from pathlib import Path
 
-import pytest
+import nbformat, pytest
 
 CI = Path(__file__).parent.parent/'.ci'
+sys.path.insert(0, str(CI))
+import docs
+from test_layout import PROMISED
+
 PNG = base64.b64encode(bytes.fromhex(
     '89504e470d0a1a0a0000000d49484452000000010000000108020000009077'
     '53de0000000c4944415408d763f8cfc000000301010018dd8db00000000049454e44ae426082')).decode()
@@ -192,14 +196,42 @@ def test_a_missing_page_is_reported(tmp_path):
 
 
 def test_links_within_links():
-    sys.path.insert(0, str(CI))
-    try: import docs
-    finally: sys.path.pop(0)
     made = docs.without_nested_links(
         '[[`a`](b#a)](c) [`d`](e), [see [`x`](y) and [`z`](w)](u) [![`a` drawn](p.png)](q) [f](g)')
     assert made == '[`a`](c) [`d`](e), [see `x` and `z`](u) [![`a` drawn](p.png)](q) [f](g)'
     soup = docs.BeautifulSoup('<a href="c">[a](b)</a> <a href="d">e</a>', 'html.parser')
     assert [*docs.nested_problems(soup)] == ['link within a link: [a](b)']
+
+
+def test_pages_of_learn_end_with_exercises():
+    "Two for each page that writes a module, with answers that are folded, run, and check."
+    root = CI.parent
+    contents = docs.sidebars(root)[0]['contents']
+    for name in docs.listed(contents):
+        cells = nbformat.read(root/'nbs'/name, as_version=4).cells
+        if not any(cell.source.startswith('#| default_exp') for cell in cells): continue
+        titles = [i for i, cell in enumerate(cells) if cell.source.startswith('## Exercises')]
+        assert len(titles) == 1, name
+        for question, answer in zip(cells[titles[0]:][:4:2], cells[titles[0]:][1:4:2], strict=True):
+            assert question.cell_type == 'markdown' and '**' in question.source, name
+            head = '#| code-fold: true\n#| code-summary: "Answer"\n# '
+            assert answer.source.startswith(head), name
+            assert 'assert' in answer.source or 'test_eq' in answer.source, name
+            assert not answer.outputs and answer.metadata.jupyter.source_hidden, name
+
+
+def test_the_reference_has_what_is_promised():
+    told = {(module.removeprefix('attnfree.'), name)
+            for _, module, name in docs.vocabulary(CI.parent)}
+    wanted = {(module, name) for module, names in PROMISED.items() for name in names.split()}
+    assert told == wanted - {('less_attention.plugin', 'with_less_attention')}  # named once
+
+
+def test_old_addresses_lead_to_pages():
+    root = CI.parent
+    there = {docs.address(name) for name in docs.notebooks(root)}
+    assert docs.moved(root).keys() and not docs.moved(root).keys() & there
+    assert {*docs.moved(root).values()} <= there
 
 
 def test_sidebar_of_what_is_not_there(tmp_path):

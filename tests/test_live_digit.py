@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from attnfree.live.pieces import NetworkPieces
 from browser import CHROMIUM, browser, served
-from runtime import CDN, runtime_folder
+from runtime import OWN
 from test_live import SITE, needs_node
 
 sys.path.insert(0, str(Path(__file__).parent/'live'))
@@ -20,10 +20,6 @@ DRAWN = json.loads(record.DRAWN.read_text(encoding='utf-8'))
 PAGE = 'live/digit.html'
 needs_page = pytest.mark.skipif(CHROMIUM is None or not (SITE/PAGE).exists(),
                                 reason='needs chromium and a rendered site')
-
-
-@pytest.fixture
-def runtime(): return {CDN: runtime_folder()}
 
 
 @torch.no_grad()
@@ -149,12 +145,12 @@ class Page:
 
 
 @contextmanager
-def opened(runtime, width=1280, wait=True, height=1600):
-    "The page, its networks loaded."
+def opened(width=1280, wait=True, height=1600, blocked=False):
+    "The page, its networks loaded; `blocked`: the runtime is not to be had."
     with served(SITE) as address, browser() as tab:
         tab.send('Emulation.setDeviceMetricsOverride', width=width, height=height,
                  deviceScaleFactor=1, mobile=False)
-        tab.route(runtime)
+        tab.route({address + OWN: None} if blocked else {})
         tab.open(address + PAGE)
         page = Page(tab)
         if wait:
@@ -181,10 +177,10 @@ def check_maps(page, greys, row, column):
 
 
 @needs_page
-def test_scores_and_maps_equal_pytorch(runtime):
+def test_scores_and_maps_equal_pytorch():
     "Ten stored digits, nine networks; maps in every layer, at several positions."
     images = record.examples()
-    with opened(runtime) as page:
+    with opened() as page:
         for digit in [*range(4, 10), *range(4)]:
             page.click(f'[data-example="{digit}"]')
             page.settle()
@@ -199,15 +195,15 @@ def test_scores_and_maps_equal_pytorch(runtime):
         links = page.get(".querySelectorAll('a').values().map(a => a.pathname).toArray()")
         assert len(links) == 9 and all((SITE/link[1:]).exists() for link in links)
         hosts = {url.split('/')[2].split(':')[0] for url in page.tab.requests}
-        assert hosts <= {'127.0.0.1', *(start.split('/')[2] for start in runtime)}
+        assert hosts == {'127.0.0.1'}
 
 
 @needs_page
 @pytest.mark.parametrize('width', [1280, 390])
-def test_a_digit_is_drawn(width, runtime):
+def test_a_digit_is_drawn(width):
     "With the mouse, or a finger on a narrow page, then with keys: scores and maps follow."
     drawn = next(one for one in DRAWN if one['digit'] == 5)
-    with opened(runtime, width) as page:
+    with opened(width) as page:
         before = page.numbers('scores'), page.numbers('reads')
         (page.touch if width == 390 else page.draw)(drawn['strokes'])
         page.settle()
@@ -241,10 +237,10 @@ def test_a_digit_is_drawn(width, runtime):
 
 
 @needs_page
-def test_it_keeps_up_with_the_pen(runtime):
+def test_it_keeps_up_with_the_pen():
     "At least 15 times a second all nine are evaluated and drawn; the best of a few tries counts."
     rates = []
-    with opened(runtime) as page:
+    with opened() as page:
         for one in DRAWN[:20]:  # machines are shared
             page.click('.digit-buttons button')
             page.settle()
@@ -259,8 +255,8 @@ def test_it_keeps_up_with_the_pen(runtime):
 
 @needs_page
 @pytest.mark.parametrize('width', [1280, 390])
-def test_without_the_runtime_the_stored_digit_stays(width, runtime):
-    with opened(dict.fromkeys(runtime), width, wait=False) as page:
+def test_without_the_runtime_the_stored_digit_stays(width):
+    with opened(width, wait=False, blocked=True) as page:
         page.get('.scrollIntoView()')
         page.wait(".dataset.state == 'blocked'")
         note = page.get(".querySelector('.digit-note').textContent")
@@ -277,14 +273,14 @@ def test_without_the_runtime_the_stored_digit_stays(width, runtime):
         assert all(found.numel() and found.max() > 0 for found in shown.values())
         assert page.get(".dataset.position") == '0 7'
         assert page.tab.evaluate('document.documentElement.scrollWidth <= innerWidth')
-        assert not [error for error in page.tab.errors() if CDN not in error]
+        assert not [error for error in page.tab.errors() if OWN not in error]
 
 
 @needs_page
-def test_weights_are_small_and_wait_for_the_reader(runtime):
+def test_weights_are_small_and_wait_for_the_reader():
     files = [SITE/f'site/live/digits_{name}.safetensors' for name in record.NETWORKS]
     assert sum(file.stat().st_size for file in files) < 5e6
-    with opened(runtime, wait=False, height=60) as page:
+    with opened(wait=False, height=60) as page:
         assert page.get(".getBoundingClientRect().top > innerHeight + 200")
         assert page.get(".dataset.state == 'stored'")
         assert not [url for url in page.tab.requests if 'safetensors' in url]
@@ -294,8 +290,8 @@ def test_weights_are_small_and_wait_for_the_reader(runtime):
 
 
 @needs_page
-def test_on_a_low_screen_the_drawing_stays_beside_every_card(runtime):
-    with opened(runtime, wait=False, height=720) as page:
+def test_on_a_low_screen_the_drawing_stays_beside_every_card():
+    with opened(wait=False, height=720) as page:
         for name in record.NETWORKS:
             card = f'[data-network={name}]'
             page.get(f""".querySelector('{card}').scrollIntoView({{block: 'end',

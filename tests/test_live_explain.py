@@ -8,14 +8,14 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from torch.testing import assert_close
 
-from attnfree.live.explain import explain
+from attnfree.live.explain import RUNTIME as CDN, explain
 from attnfree.families import forget
 from attnfree.run.imports import import_file
 from attnfree.mixer import randomise
 from attnfree.live.pieces import NetworkPieces
 from attnfree.vision import create_model
 from browser import CHROMIUM, browser
-from runtime import CDN, runtime_folder
+from runtime import live, runtime_folder
 
 ROOT = Path(__file__).parent.parent
 ROOT_DIV = "document.querySelector('.explain')"
@@ -111,6 +111,10 @@ def test_a_page_says_what_pytorch_says(pages, name):
         assert not tab.errors()
         hosts = {url.split('/')[2] for url in tab.requests if url.startswith('http')}
         assert hosts == {'cdn.jsdelivr.net'}
+
+
+def test_the_site_has_the_same_runtime():
+    assert CDN == 'https://cdn.jsdelivr.net/npm/{}@{}/dist/'.format(*live.RUNTIME)
 
 
 def test_without_the_runtime_a_stored_example_stays(pages):

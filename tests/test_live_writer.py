@@ -11,7 +11,7 @@ import numpy as np, pytest, torch
 from attnfree.learner import load
 from attnfree.run.generation import generate
 from browser import CHROMIUM, browser, served
-from runtime import CDN, runtime_folder
+from runtime import OWN
 
 ROOT = Path(__file__).parent.parent
 LIVE = ROOT/'nbs/site/live'
@@ -69,10 +69,9 @@ class Page:
 
 @contextmanager
 def opened(width=1280, height=1100, blocked=False):
-    "The page, which gets the runtime from a local copy, or not at all."
-    folder = None if blocked else runtime_folder()
+    "The page, with the runtime or without."
     with served(SITE) as address, browser() as tab:
-        tab.route({CDN: folder})
+        tab.route({address + OWN: None} if blocked else {})
         tab.send('Emulation.setDeviceMetricsOverride', width=width, height=height,
                  deviceScaleFactor=1, mobile=False)
         tab.open(address + PAGE)
@@ -153,7 +152,7 @@ def test_it_writes_what_generate_writes():
     with opened(height=300) as page:
         tab = page.tab
         page.wait(0.5)
-        assert page.data('phase') == 'example' and not any(CDN in url for url in tab.requests)
+        assert page.data('phase') == 'example' and not any(OWN in url for url in tab.requests)
         assert page.text().startswith(PROMPT) and len(page.text()) > 300
         page.ready()
         page.set('input[type=range]', 0)
@@ -169,8 +168,8 @@ def test_it_writes_what_generate_writes():
         assert 0 < int(page.data('attentionSize')) <= 2**20
         assert not tab.errors()
         hosts = {urlsplit(url).netloc for url in tab.requests}
-        assert hosts == {urlsplit(CDN).netloc, urlsplit(tab.evaluate('location.href')).netloc}
-        loaded = {Path(urlsplit(url).path).name for url in tab.requests if CDN not in url}
+        assert hosts == {urlsplit(tab.evaluate('location.href')).netloc}
+        loaded = {Path(urlsplit(url).path).name for url in tab.requests if OWN not in url}
         assert {'writer.json', 'writer_aft.onnx', 'writer_attention.onnx'} <= loaded
         own = [file for file in (SITE/'site/live').iterdir() if file.name in loaded]
         assert sum(file.stat().st_size for file in own) < 5e6
@@ -273,15 +272,15 @@ def test_without_the_runtime():
     with opened(blocked=True) as page:
         page.tab.evaluate(f'{WRITER}.scrollIntoView()')
         page.until("d.phase === 'blocked'")
-        assert 'could not be loaded from cdn.jsdelivr.net' in page.said()
+        assert 'could not be loaded' in page.said()
         text = page.text()
         assert text.startswith(PROMPT) and len(text) > 300
         drawn = f"""[...{WRITER}.querySelectorAll('canvas')].filter(canvas =>
             canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)
             .data.some(x => x)).length"""
         assert page.tab.evaluate(drawn) == 8
-        problems = [error for error in page.tab.errors() if CDN not in error]
+        problems = [error for error in page.tab.errors() if OWN not in error]
         assert not problems
-        page.tab.route({CDN: runtime_folder()})
+        page.tab.route({})
         page.press()
         page.until('d.written >= 5')

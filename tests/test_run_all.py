@@ -83,7 +83,7 @@ def test_data_cells_run_where_the_data_are(path, source):
 def test_pictures_are_there():
     assert not [(path.stem, str(file)) for path, _, file in pictures() if not file.exists()]
     assert not [(path.stem, str(file)) for path, text, file in pictures() if not text.strip()]
-    limits = {'.gif': 1_000_000}  # of a film
+    limits = {'.webp': 250_000}  # of a film
     assert not [file.name for _, _, file in pictures()
                 if file.stat().st_size >= limits.get(file.suffix, 200_000)]
 

@@ -1,8 +1,8 @@
-"""Films the page on which digits are drawn: nbs/images/draw_a_digit.gif, for the README.
+"""Films the page on which digits are drawn: nbs/images/draw_a_digit.webp, for the README.
 
     ATTNFREE_HTML=_proc/_docs python tests/live/film.py
 
-Needs chromium, PIL, the rendered site and a copy of the runtime (tests/runtime.py).
+Needs chromium, PIL and the rendered site.
 """
 import base64, io, json, sys
 from pathlib import Path
@@ -12,11 +12,10 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from browser import browser, served
 from record import DRAWN, ROOT
-from runtime import CDN, runtime_folder
 from test_live_digit import PAGE, Page, SITE
 
 WIDTH, ROWS, SCALE = 1280, 2, 0.85  # pixels of the page, rows of networks, and their size
-FILE = ROOT/'nbs/images/draw_a_digit.gif'
+FILE = ROOT/'nbs/images/draw_a_digit.webp'
 
 
 class Film:
@@ -50,16 +49,16 @@ class Film:
             self.page.mouse('mouseReleased', *points[-1])
 
     def save(self, file):
-        "As a gif of few colours."
+        "As an animated picture of few colours."
         some = self.pictures[::5]
         width, height = some[0].size
         sheet = Image.new('RGB', (width, height*len(some)))
         for i, picture in enumerate(some): sheet.paste(picture, (0, i*height))
         palette = sheet.quantize(64, dither=Image.Dither.NONE)
-        frames = [picture.quantize(palette=palette, dither=Image.Dither.NONE)
+        frames = [picture.quantize(palette=palette, dither=Image.Dither.NONE).convert('RGB')
                   for picture in self.pictures]
         frames[0].save(file, save_all=True, append_images=frames[1:], duration=self.times, loop=0,
-                       optimize=True)
+                       lossless=True, minimize_size=True)
 
 
 def filled(stroke, longest=4):
@@ -77,7 +76,6 @@ def main():
     with served(SITE) as address, browser() as tab:
         tab.send('Emulation.setDeviceMetricsOverride', width=WIDTH, height=1600,
                  deviceScaleFactor=1, mobile=False)
-        tab.route({CDN: runtime_folder()})
         tab.open(address + PAGE)
         page = Page(tab)
         page.get(".scrollIntoView({block: 'center'})")

@@ -1,8 +1,7 @@
-// The runtime of the live pages: onnxruntime-web's WebAssembly build, loaded from a CDN once a page
-// needs it. One thread, so that no page needs special headers.
+// The runtime of the live pages: onnxruntime-web's WebAssembly build, which .ci/live.py puts beside
+// this file, loaded once a page needs it. One thread, so that no page needs special headers.
 
-export const VERSION = '1.30.0';
-export const FOLDER = `https://cdn.jsdelivr.net/npm/onnxruntime-web@${VERSION}/dist/`;
+export const FOLDER = new URL('runtime/', import.meta.url).href;
 const SCRIPT = 'ort.wasm.bundle.min.mjs', BINARY = 'ort-wasm-simd-threaded.wasm';
 
 // A file's bytes; a plain error where there is none.
@@ -20,8 +19,8 @@ export function loadRuntime() {
   loading ??= load().catch(cause => {
     loading = null;
     failures++;
-    throw new Error('The runtime could not be loaded from cdn.jsdelivr.net (blocked, or no ' +
-                    'connection), so the networks cannot run here.', {cause});
+    throw new Error('The runtime could not be loaded (blocked, or no connection), so the networks ' +
+                    'cannot run here.', {cause});
   });
   return loading;
 }
