@@ -6,8 +6,8 @@
 
 Some pages of the site have no notebook: reference.qmd, what users import, names.qmd, an index of
 public names, changelog.qmd, and those that lead from old addresses to new ones are written here;
-each page has its text in PAGE.html.md, and llms.txt lists these. The networks that run on the live
-pages are written by .ci/live.py.
+each notebook's page has its text in PAGE.html.md, and llms.txt lists these. The networks that run
+on the live pages are written by .ci/live.py.
 
 A problem is: a warning or an error of nbdev, Quarto or pandoc (a formula that does not parse is
 one); an error or a warning stored as output; a notebook that `sidebar.yml` does not list, or the
@@ -107,7 +107,9 @@ def public_names(root):
                     yield f'attnfree.{module[1]}', node.name, address(name), node, said
 
 
-def first_line(node): return (reference.ast.get_docstring(node) or '').split('\n')[0]
+def first_line(node):
+    "The first paragraph of a docstring, as one line."
+    return ' '.join((reference.ast.get_docstring(node) or '').split('\n\n')[0].split())
 
 
 def vocabulary(root):
@@ -128,12 +130,16 @@ def reference_page(root):
         _, _, page, node, said = written[0]
         if subject != last: lines += [f'## {subject}', '']
         last = subject
-        lines += [f'### {name} {{#{module}.{name}}}', '',
-                  f'[{first_line(node)}]({page}#{name.lower()})', '',
-                  f'```python\nfrom {module} import {name}\n```', '',
-                  reference.details(node, said)[0], '']
+        title = f'{module}.{name}' if name == 'create_model' else name  # there are two
+        lines += [f'### {title} {{#{module}.{name}}}', '',
+                  f'[{first_line(node)}]({page}#{name.lower()})', '']
+        if reference.is_command(node): lines += [reference.options(node, said), '']
+        else:
+            listed, *methods = reference.details(node, said)
+            lines += [f'```python\nfrom {module} import {name}\n```', '',
+                      listed or '\n\n'.join(methods), '']
     head = '---\ntitle: Reference\ndescription: What is imported from where, and its parameters\n'
-    text = (root/'nbs/reference.md').read_text(encoding='utf-8')
+    text = (root/'nbs/_reference.md').read_text(encoding='utf-8')
     return head + 'repo-actions: false\n---\n\n' + text + '\n'.join(lines)
 
 
@@ -155,8 +161,8 @@ def names_page(root):
             letters.remove(letter)
             lines += ['', f'## {letter} {{#{letter.lower()}}}', '']
         lines.append(f'- [`{name}`]({page}#{name.lower()}): {first_line(node)}')
-    head = '---\ntitle: Names from A to Z\ndescription: Public names, and their first '
-    return head + 'lines\ntoc: false\nrepo-actions: false\n---\n\n' + '\n'.join(lines) + '\n'
+    head = '---\ntitle: Names from A to Z\ndescription: Public names but for internals, and '
+    return head + 'first lines\ntoc: false\nrepo-actions: false\n---\n\n' + '\n'.join(lines) + '\n'
 
 
 def changelog_page(root):
@@ -183,7 +189,8 @@ def write_pages(root):
 
 MOVED = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Moved</title>
 <meta http-equiv="refresh" content="0; url={0}"><link rel="canonical" href="{0}"></head>
-<body><h1>Moved</h1><p>This page is <a href="{0}">here</a> now.</p></body></html>
+<body><h1>Moved</h1><p>This page is <a href="{0}">here</a> now.</p>
+<script>location.replace("{0}" + location.hash)</script></body></html>
 """
 
 
@@ -399,6 +406,9 @@ def page_problems(root, out):
                  for p in (root/'_proc').rglob('*.qmd')}
     yield from (f'moved.yml: {old} is a page' for old in expected & moved(root).keys())
     expected |= moved(root).keys()
+    told = [f'{module}.{name}' for _, module, name in vocabulary(root)]
+    missing = {*told} - anchors.get('reference.html', {*told})
+    yield from (f'reference.html: no entry {name}' for name in sorted(missing))
     for name in sorted(expected - soups.keys()): yield f'{name}: missing page'
     for name in sorted(soups.keys() - expected): yield f'{name}: page of no notebook'
     for name, soup in soups.items():

@@ -6,10 +6,10 @@ folder.
 
 `.ci/docs.py` calls it between nbdev_proc_nbs and Quarto, with _proc/site/live, where the pages'
 scripts are. A page adds its files to FILES: a name, and a function that writes that file. The
-runtime, onnxruntime-web, is fetched by npm, compared with its checksum, and kept in ATTNFREE_NPM.
+runtime, onnxruntime-web, is fetched by npm, kept in ATTNFREE_NPM, and compared with its checksums.
 """
 import argparse, base64, hashlib, html, json, os, re, shutil, subprocess, tempfile
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -20,36 +20,46 @@ DIGITS = [f'{mixer}_micro_patch2_8' for mixer in (
 DIGITS.append('lavit_micro_8')
 WRITERS = {'aft': 'lm_aft_local_mini_256', 'attention': 'lm_attention_mini_256'}
 RUNTIME = 'onnxruntime-web', '1.30.0'
-SHA512 = 'q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3jL02Vb7QmRMDs1SigqR4CXAfKYQ=='
+SHA256 = {  # of its files that the pages load
+    'ort.wasm.bundle.min.mjs': '11e64bd8ffe11bd1a2a2f0d6275fdfbbba7262f0b76b99b53d228a8a22ef3d90',
+    'ort-wasm-simd-threaded.wasm':
+        '3398c10d07d229bd91b364548e130e0e51a8e5704b88c7c083ebbeb78842dee2'}
 EVERY = {'aft': 4, 'attention': 8}  # of the channels, one in so many is drawn
 
 
+@cache
 def runtime():
-    "The folder of the runtime's files, fetched once; raises `OSError` where it cannot be."
+    "The folder of the runtime's files, fetched once; `OSError` where it cannot be or is another."
     name = '-'.join(RUNTIME)
     kept = Path(os.environ.get('ATTNFREE_NPM', Path(tempfile.gettempdir())/'attnfree_npm'))
     folder = kept/name
-    if folder.exists(): return folder/'package/dist'
-    npm = shutil.which('npm')
-    if npm is None: raise OSError(f'npm is not there: it fetches {name}, which runs the networks')
-    kept.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=kept) as new:
-        done = subprocess.run([npm, 'pack', '--silent', '@'.join(RUNTIME)], cwd=new, text=True,
-                              capture_output=True, timeout=300)
-        if done.returncode: raise OSError(f'npm has no {name}: {done.stderr.strip()[-200:]}')
-        archive = Path(new)/f'{name}.tgz'
-        found = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
-        if found != SHA512: raise OSError(f'npm gave another {name}: its checksum is {found}')
-        shutil.unpack_archive(archive, Path(new)/'all')
-        try: (Path(new)/'all').rename(folder)
-        except OSError: pass  # another process was first
+    if not folder.exists(): fetch(name, folder)
+    for file, expected in SHA256.items():
+        found = hashlib.sha256((folder/'package/dist'/file).read_bytes()).hexdigest()
+        if found != expected: raise OSError(f'{folder}: {file} is another, its SHA-256 is {found}')
     return folder/'package/dist'
 
 
+def fetch(name, folder):
+    "Fetch the runtime by npm."
+    npm = shutil.which('npm')
+    if npm is None: raise OSError(f'npm is not there: it fetches {name}, which runs the networks')
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as new:
+        try: done = subprocess.run([npm, 'pack', '--silent', '@'.join(RUNTIME)], cwd=new, text=True,
+                                   capture_output=True, timeout=300)
+        except subprocess.TimeoutExpired: raise OSError('npm took longer than 300 s') from None
+        if done.returncode: raise OSError(f'npm has no {name}: {done.stderr.strip()[-200:]}')
+        shutil.unpack_archive(Path(new)/f'{name}.tgz', Path(new)/'all')
+        try: (Path(new)/'all').rename(folder)
+        except OSError: pass  # another process was first
+
+
 def of_runtime(file):
-    "A file of the runtime."
+    "A file of the runtime, beside its licence."
     file.parent.mkdir(exist_ok=True)
     shutil.copyfile(runtime()/file.name, file)
+    shutil.copyfile(ROOT/'.ci/onnxruntime-web.txt', file.with_name('LICENSE.txt'))
 
 
 def writer(kind, file):

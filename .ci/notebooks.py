@@ -12,7 +12,7 @@ torch in 1.8 seconds; a slower one gets longer in proportion.
 It also fails where a cell prints other text than the notebook shows: other words, or numbers that
 differ by more than a half and 0.05. That is wide, since processors round differently and trainings
 go on from there. A cell whose output depends on the machine, such as a time, says
-`# output differs`. Not seen is text before a call of `clear_output()`.
+`# output differs`. Not seen is text before what is shown in notebooks with `clear_output()`.
 The last line is `notebooks: N passed, M failed`.
 """
 import argparse, contextlib, functools, io, multiprocessing, os, re, subprocess, sys
@@ -60,12 +60,12 @@ def printed(cell):
     return re.sub(r'[\s.-]+', ' ', words).strip(), numbers
 
 
-def difference(cell, before):
-    "How the end of a cell's text differs from what it was; `None` if it does not."
+def difference(cell, before, clears):
+    """How a cell's text differs from what it was; `None` if it does not. `clears`: its notebook
+    calls clear_output(), which clears nothing here, so there may be text before."""
     words, numbers = printed(cell)
     if not before[0] or '# output differs' in cell.source: return None
-    cleared = 'clear_output()' in cell.source  # which clears nothing here
-    if words != before[0] and not (cleared and words.endswith(before[0])):
+    if words != before[0] and not (clears and words.endswith(before[0])):
         same = len(os.path.commonprefix([words, before[0]]))
         shown, found = (text[max(0, same - 30):same + 60] for text in (before[0], words))
         return f'shows ... {shown!r}, and prints ... {found!r}'
@@ -76,12 +76,13 @@ def difference(cell, before):
 
 class Shell(CaptureShell):
     "Runs cells, and notes which print something else than their notebook shows."
-    different = []
+    different, clears = [], False
 
     def cell(self, cell, **options):
         before, cell.outputs = printed(cell), []
         super().cell(cell, **options)
-        if cell.cell_type == 'code' and not self.exc and (how := difference(cell, before)):
+        if cell.cell_type != 'code' or self.exc: return
+        if how := difference(cell, before, self.clears):
             first = next(line for line in cell.source.splitlines() if not line.startswith('#|'))
             self.different.append(f'cell {cell.get("id")} ({first[:50]}): {how[:600]}')
 
@@ -92,6 +93,7 @@ def run(path, flags):
     import nbdev.test
     from nbdev.config import get_config
     nbdev.test.CaptureShell, Shell.different = Shell, []
+    Shell.clears = 'clear_output(' in path.read_text(encoding='utf-8')
     skip = get_config().tst_flags.split()
     compiler = sys.modules.get('torch._dynamo')
     if compiler: compiler.reset()  # forget what the previous notebook compiled

@@ -12,9 +12,9 @@ settings.ini names these processors:
     `PageLinks`     each page links to its notebook, on GitHub and in Colab
 """
 import ast, io, os, re, textwrap, tokenize
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
-import yaml
+import nbformat, yaml
 from nbdev.config import get_config
 from nbdev.doclinks import NbdevLookup, _nbpath2html
 from nbdev.processors import Processor, mk_cell
@@ -211,29 +211,44 @@ def replaced(source):
         if lines > OPEN: yield source_cell(text, 'Source')
 
 
-def options(cells):
-    "The options of the commands that are defined in `cells`, in markdown."
-    for cell in cells:
-        if not exported(cell): continue
+def is_command(node):
+    return 'call_parse' in map(text_of, getattr(node, 'decorator_list', ()))
+
+
+def help_of(kind):
+    "The help text of an annotation by `option`, as it stands or as the constant IMPORTS."
+    if kind == 'IMPORTS':  # shared by all commands
+        page = Path(__file__).parent.parent/'nbs/commands/00_train.ipynb'
+        code = '\n'.join(c.source for c in nbformat.read(page, as_version=4).cells)
+        kind = re.search(r"IMPORTS = (option\(.*?action='append'\))", code, re.DOTALL)[1]
+    if kind.startswith('option('): return ast.literal_eval(ast.parse(kind).body[0].value.args[0])
+
+
+def options(node, said):
+    "The options of a command, in markdown."
+    lines = []
+    for name, kind, default, about in parameters(node, said):
+        own = not default or 'opt=False' in kind
+        given = f' (`{default}`)' if default not in ('', 'None', 'False') else ''
+        about = re.sub(r'(?<![\w`-])--[a-z_]+', r'`\g<0>`', help_of(kind) or about)
+        lines.append(f"- **`{name.upper() if own else f'--{name}'}`**{given}: {about}")
+    return '\n'.join(lines)
+
+
+def options_of(cells):
+    "Sections on the options of the commands that are defined in `cells`."
+    for cell in filter(exported, cells):
         said = comments(cell.source)
         for node, _ in pieces(cell.source):
-            if 'call_parse' not in map(text_of, getattr(node, 'decorator_list', ())): continue
-            lines = [f'**Options of `{node.name}`**', '']
-            for name, kind, default, about in parameters(node, said):
-                if kind.startswith('option('):  # its help, type, and whether it is one
-                    about = ast.literal_eval(ast.parse(kind).body[0].value.args[0])
-                own = not default or 'opt=False' in kind
-                shown = name.upper() if own else f'--{name}'
-                given = f' (`{default}`)' if default not in ('', 'None', 'False') else ''
-                lines.append(f'- **`{shown}`**{given}: {about}')
-            yield markdown_cell('\n'.join(lines))
+            if node is not None and is_command(node):
+                yield markdown_cell(f'## Options of `{node.name}`\n\n{options(node, said)}')
 
 
 class Reference(Processor):
     "Puts an entry for each public name in place of the cells that export."
     def begin(self):
         cells = []
-        if (told := [*options(self.nb.cells)]):  # of a command come after the page's first words
+        if told := [*options_of(self.nb.cells)]:  # of a command come after the page's first words
             first = [i for i, cell in enumerate(self.nb.cells) if cell.cell_type == 'markdown'][1]
             self.nb.cells[first+1:first+1] = told
         for cell in self.nb.cells:

@@ -291,7 +291,11 @@ def test_notebooks_print_what_they_show(tmp_path):
     project(tmp_path, {'a/00_alike': [stored('0.9222', '0.9198'), stored('object()', '<object>'),
                                       stored('# output differs\n2', '1')],
                        'a/01_stale': [stored('0.9222', '0.3611')],
-                       'a/02_words': [stored("'two words'", "'one word'")]})
+                       'a/02_words': [stored("'two words'", "'one word'")],
+                       'a/03_silent': [stored('None', '1')],
+                       'a/04_more': [stored("print('one')\n'two'", "'two'")],
+                       'a/05_cleared': [stored("def clear_output(): print('one')\n"
+                                               "clear_output()\n'two'", "'two'")]})
     said = tool('notebooks.py', tmp_path).stdout
-    assert 'notebooks: 1 passed, 2 failed' in said and 'shows 0.3611, and prints 0.9222' in said
+    assert 'notebooks: 2 passed, 4 failed' in said and 'shows 0.3611, and prints 0.9222' in said
     assert "(0.9222)" in said and "'one word'" in said and "'two words'" in said

@@ -18,7 +18,8 @@ import record  # what the page stores
 
 DRAWN = json.loads(record.DRAWN.read_text(encoding='utf-8'))
 PAGE = 'live/digit.html'
-needs_page = pytest.mark.skipif(CHROMIUM is None or not (SITE/PAGE).exists(),
+NEEDED = [SITE/PAGE, SITE/OWN]
+needs_page = pytest.mark.skipif(CHROMIUM is None or not all(path.exists() for path in NEEDED),
                                 reason='needs chromium and a rendered site')
 
 

@@ -19,8 +19,9 @@ SITE = Path(os.environ.get('ATTNFREE_HTML', ROOT/'_proc/_docs'))
 PAGE = 'live/writer.html'
 NODE = shutil.which('node')
 needs_node = pytest.mark.skipif(NODE is None, reason='needs node')
+NEEDED = [SITE/PAGE, SITE/OWN, SITE/'site/live/writer.json']
 needs_page = pytest.mark.skipif(
-    CHROMIUM is None or not (SITE/PAGE).exists() or not (SITE/'site/live/writer.json').exists(),
+    CHROMIUM is None or not all(path.exists() for path in NEEDED),
     reason='needs chromium and a rendered site')
 WRITER = "document.querySelector('.writer')"
 PROMPT = 'The history of '

@@ -3,7 +3,7 @@
 Each page is opened once; what is measured of all of them is asserted by the tests below, whose
 messages name the pages.
 """
-import json, os, re
+import json, os, re, sys, time
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,9 @@ import pytest
 from browser import CHROMIUM, browser, served
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT/'.ci'))
+import docs
+
 SITE = Path(os.environ.get('ATTNFREE_HTML', ROOT/'_proc/_docs'))  # what `.ci/docs.py` renders
 
 pytestmark = [
@@ -75,8 +78,19 @@ WITHOUT = {'tutorials/models.html'}
 
 
 def pages():
-    return sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob('*.html')
-                  if path.name != '404.html' and SITE/'site' not in path.parents)
+    found = {path.relative_to(SITE).as_posix() for path in SITE.rglob('*.html')
+             if path.name != '404.html' and SITE/'site' not in path.parents}
+    return sorted(found - docs.moved(ROOT).keys())
+
+
+def test_an_old_address_leads_to_its_page():
+    with served(SITE) as address, browser() as tab:
+        tab.send('Page.navigate', url=address + 'weighted_mean.html#blocks')
+        for _ in range(100):
+            if tab.evaluate("!!document.querySelector('main')"): break
+            time.sleep(0.1)
+        found = tab.evaluate('location.pathname + location.hash')
+        assert found == '/mixers/weighted_mean.html#blocks'
 
 
 def resize(tab, width):

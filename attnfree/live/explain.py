@@ -99,7 +99,7 @@ def explain(
     classes:list[str]=None,         # Names of the classes; `None`: those of the run, or numbers
     title:str=None,                 # Of the page; `None`: the network's name
     half:bool=False,                # Store large weights in half precision
-    runtime:str=RUNTIME,            # Address of onnxruntime-web's `dist`; by default a public CDN
+    runtime:str=None,               # Address of onnxruntime-web's `dist`; `None`: a public CDN
 )->Path:                            # The page; raises `ValueError` for a network without tokens
     "Write a page on which a network runs, and which shows what each of its tokens reads."
     path = user_path(path, 'path')
@@ -131,7 +131,7 @@ def explain(
                      stored=_stored(pieces, image, [0.4, 0.6]))
         network = base64.b64encode(file.read_bytes()).decode()
     scripts,page = _scripts()
-    line = f'FOLDER = {json.dumps(runtime)};'.replace('<', '\\u003c')
+    line = f'FOLDER = {json.dumps(runtime or RUNTIME)};'.replace('<', '\\u003c')
     scripts = re.sub(r'FOLDER = .*;', lambda _: line, scripts, count=1)
     count = sum(p.numel() for p in model.parameters())
     text = Template(page).substitute(

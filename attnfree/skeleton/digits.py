@@ -62,7 +62,7 @@ def draw_learned(
     after:Tensor,             # After it, likewise
     label:str,                # What the colours say
     marks:list[tuple]=None,   # Row and column of a cross in each image; `None`: no crosses
-    accuracies:list[float]=None, # What `train_digits` returned, for the titles; `None`: no numbers
+    accuracies:list[float]=None, # What `train_digits` returned, for the labels; `None`: no numbers
 )->plt.Figure:
     "Images before and after training, in one scale: red above zero, blue below."
     largest = max(before.abs().max(), after.abs().max()).item()
