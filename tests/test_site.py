@@ -93,6 +93,21 @@ def test_an_old_address_leads_to_its_page():
         assert found == '/mixers/weighted_mean.html#blocks'
 
 
+def test_on_a_phone_lists_fit_and_have_names():
+    "The list of pages, the contents of the page, the search."
+    with served(SITE) as address, browser() as tab:
+        resize(tab, 390)
+        tab.open(address + 'mixers/ff.html')
+        tab.evaluate("document.querySelector('.quarto-btn-toggle').click()")
+        time.sleep(1)  # it slides
+        shown = "document.getElementById('quarto-sidebar').getBoundingClientRect().width"
+        assert 0 < tab.evaluate(shown) <= 390
+        links = tab.evaluate("document.querySelectorAll('.on-this-page a').length")
+        assert links == tab.evaluate("document.querySelectorAll('#TOC > ul a').length") > 5
+        button = "document.querySelector('#quarto-search button').getAttribute('aria-label')"
+        assert tab.evaluate(button) == 'Search'
+
+
 def resize(tab, width):
     tab.send('Emulation.setDeviceMetricsOverride', width=width, height=1600, deviceScaleFactor=1,
              mobile=False)
