@@ -99,3 +99,22 @@ def test_a_figure_is_described_by_the_last_sentence():
     ('Text ![Bars](a.png)', 'Text ![Bars](a.png)')])
 def test_a_picture_has_its_caption_below_it(markdown, expected):
     assert reference.PICTURE.sub(reference.described, markdown) == expected
+
+
+def test_options_of_a_command():
+    "Names as they are typed, arguments without dashes, defaults, and the help of `option`."
+    source = """@call_parse
+def command(
+    run:str,      # Folder of a run
+    top:int=5,    # How many, short for --set top=
+    cases:option('A case', str, action='append')=None,
+    imports:IMPORTS=None,
+): "Does nothing."
+"""
+    node, = reference.ast.parse(source).body
+    assert reference.is_command(node)
+    lines = reference.options(node, reference.comments(source)).splitlines()
+    assert lines[:3] == ['- **`RUN`**: Folder of a run',
+                         '- **`--top`** (`5`): How many, short for `--set` top=',
+                         '- **`--cases`**: A case']
+    assert lines[3].startswith('- **`--imports`**: A Python file or module')
