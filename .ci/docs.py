@@ -107,7 +107,7 @@ def public_names(root):
                     yield f'attnfree.{module[1]}', node.name, address(name), node, said
 
 
-def first_line(node):
+def first_paragraph(node):
     "The first paragraph of a docstring, as one line."
     return ' '.join((reference.ast.get_docstring(node) or '').split('\n\n')[0].split())
 
@@ -122,7 +122,7 @@ def vocabulary(root):
 
 
 def reference_page(root):
-    "The vocabulary by subject, each with signature and parameters, in markdown."
+    "The vocabulary by subject, each with its import and parameters, in markdown."
     found, lines, last = [*public_names(root)], [], None
     for subject, module, name in vocabulary(root):
         written = [f for f in found if f[1] == name and f'{f[0]}.'.startswith(f'{module}.')]
@@ -132,7 +132,7 @@ def reference_page(root):
         last = subject
         title = f'{module}.{name}' if name == 'create_model' else name  # there are two
         lines += [f'### {title} {{#{module}.{name}}}', '',
-                  f'[{first_line(node)}]({page}#{name.lower()})', '']
+                  f'[{first_paragraph(node)}]({page}#{name.lower()})', '']
         if reference.is_command(node): lines += [reference.options(node, said), '']
         else:
             listed, *methods = reference.details(node, said)
@@ -160,7 +160,7 @@ def names_page(root):
         if letter in letters:
             letters.remove(letter)
             lines += ['', f'## {letter} {{#{letter.lower()}}}', '']
-        lines.append(f'- [`{name}`]({page}#{name.lower()}): {first_line(node)}')
+        lines.append(f'- [`{name}`]({page}#{name.lower()}): {first_paragraph(node)}')
     head = '---\ntitle: Names from A to Z\ndescription: Public names but for internals, and '
     return head + 'first lines\ntoc: false\nrepo-actions: false\n---\n\n' + '\n'.join(lines) + '\n'
 
@@ -298,7 +298,7 @@ def clean_search(root):
         if page not in titles: continue
         title, crumbs = titles[page]
         entries.append(dict(objectID=f'{page}#{name}', href=f'{page}#{name.lower()}', title=name,
-                            section=name, text=f'{title}: {first_line(node)}', crumbs=crumbs))
+                            section=name, text=f'{title}: {first_paragraph(node)}', crumbs=crumbs))
     yield from (f'keywords.yml: no page {page}' for page in keywords)
     file.write_text(json.dumps(entries, ensure_ascii=False), encoding='utf-8')
 
