@@ -2,7 +2,7 @@
 
 The children are forked, so that the imports are paid for once.
 """
-import csv, multiprocessing, os, shutil, signal, sys, threading, warnings
+import csv, multiprocessing, os, shutil, signal, sys, threading, time, warnings
 from pathlib import Path
 
 warnings.filterwarnings('ignore')
@@ -50,10 +50,12 @@ def killed_at(step, seconds):
 
 def end(process, timeout=120):
     "The exit code, once the process has ended."
-    process.join(timeout)
-    if process.exitcode is None:
-        process.kill()
-        raise TimeoutError('the training did not end')
+    begin = time.monotonic()
+    while process.exitcode is None:  # join() would wait for its workers, too, five seconds
+        if time.monotonic() - begin > timeout:
+            process.kill()
+            raise TimeoutError('the training did not end')
+        time.sleep(0.01)
     return process.exitcode
 
 

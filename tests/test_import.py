@@ -28,10 +28,10 @@ attnfree_predict('images', ['digit.png'], **mixers)
 attnfree_plot(['images'])
 attnfree_export('images', out='images.onnx', **mixers)
 attnfree_train(data='text', task='lm', path='song.txt', model='lm_shift_mini_256', out='bytes',
-               set=['size=32', 'bs=8', 'steps=20', 'warmup_steps=2'], **mixers)
+               no_draw=True, set=['size=32', 'bs=8', 'steps=20', 'warmup_steps=2'], **mixers)
 attnfree_generate('bytes', tokens=20, seed=1, **mixers)
 attnfree_train(data='digits', task='pixels', model='pixels_shift_micro_8', epochs=1, set=short,
-               out='pixels', **mixers)
+               out='pixels', no_draw=True, **mixers)
 attnfree_generate('pixels', images=2, **mixers)
 attnfree_sweep(cases=['lr=1e-3', 'lr=3e-3'], out='sweep', **mixers,
                set=short[:2] + ['epochs=1', 'warmup_epochs=0', 'model=fourier_micro_patch2_8'])
@@ -47,14 +47,14 @@ attnfree_plot(['lit'], out='lit.png')
 
 for name, path in dict(folders='pictures', table='table.csv').items():
     attnfree_train(recipe='digits', set=[f'data={name}', 'bs=16'], path=path, epochs=2, out=name,
-                   **tables)
+                   no_draw=True, **tables)
     attnfree_eval(name, **tables)
 
 attnfree_train(model='timm:deit_tiny_patch16_224', epochs=1, set=short + ['size=32'], out='deit')
 attnfree_train(resume=True, out='deit')
 attnfree_train(model='timm:resnet10t', epochs=1, set=short + ['size=32'], out='resnet')
 attnfree_train(model='timm:deit_tiny_distilled_patch16_224', epochs=1, set=short + ['size=32'],
-               out='two')
+               out='two', no_draw=True)
 attnfree_eval('deit'), attnfree_eval('resnet')
 attnfree_predict('deit', ['digit.png']), attnfree_predict('resnet', ['digit.png'])
 attnfree_plot(['deit', 'resnet', 'images'], out='baselines.png')

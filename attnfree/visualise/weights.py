@@ -204,12 +204,13 @@ def _ends(name, size):
     return _Axis(name, {0: '0', size-1: str(size-1)})
 
 def _axes(fig, count, columns, same_scale=True, shared=False):
-    "`count` axes in rows of `columns`, with numbers on the left and where none follows below."
+    "`count` axes in rows of `columns`, numbered on the left and where none follows below."
     cells,axes = fig.add_gridspec(-(-count//columns), columns),[]
     for i in range(count):
         like = axes[0] if shared and axes else None # matplotlib asks all of them, again and again
         ax = fig.add_subplot(cells[i], sharex=like, sharey=like if same_scale else None)
-        ax.tick_params(labelbottom=i+columns >= count, labelleft=i%columns == 0 or not same_scale)
+        ax.xaxis.set_visible(i+columns >= count)
+        ax.yaxis.set_visible(i%columns == 0 or not same_scale)
         axes.append(ax)
     return axes
 
