@@ -33,10 +33,8 @@ def attnfree_eval(
     """Evaluate a run on held-out examples by its task: for images with classes accuracy, each class
     and confusions; for texts loss and metrics; for sequences bits."""
     with quick_imports():
-        from attnfree.run.imports import import_all
         from attnfree.run.scoring import plan_evaluation,run_evaluation
-    with one_line_errors('attnfree_eval'):
-        import_all(imports)
+    with one_line_errors('attnfree_eval', imports):
         plan = plan_evaluation(run, best=best, examples=examples, out=out, split=split,
                                stride=stride, data=data, path=path, size=size, bs=bs,
                                workers=workers, skip_bad=skip_bad)
@@ -58,10 +56,8 @@ def attnfree_predict(
     """Print the predictions for images, such as their most probable classes, and draw which patches
     the first one is based on."""
     with quick_imports():
-        from attnfree.run.imports import import_all
         from attnfree.run.prediction import predict_images
-    with one_line_errors('attnfree_predict'):
-        import_all(imports)
+    with one_line_errors('attnfree_predict', imports):
         for found in predict_images(run, images, top=top, out=out, best=best): print(found)
 
 # %% ../nbs/commands/01_evaluate.ipynb #8655a5de
@@ -77,10 +73,8 @@ def attnfree_plot(
     "Draw the losses, a metric, learning rates and speeds of several runs in one picture."
     with quick_imports():
         from attnfree.errors.files import write_figure
-        from attnfree.run.imports import import_all
         from attnfree.run.comparison import plot_runs
-    with one_line_errors('attnfree_plot'):
-        import_all(imports)
+    with one_line_errors('attnfree_plot', imports):
         figure,file = plot_runs(runs, metric),user_path(out, 'out')
         if file.is_dir(): file = file/'curves.png'
         elif not file.suffix: file = file.with_suffix('.png')

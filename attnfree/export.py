@@ -24,10 +24,8 @@ def attnfree_export(
 ):
     "Write a network as an ONNX file, checked by onnxruntime."
     with quick_imports():
-        from attnfree.run.imports import import_all
         from attnfree.run.export import export_run
-    with one_line_errors('attnfree_export'):
-        import_all(imports)
+    with one_line_errors('attnfree_export', imports):
         if (run is None) == (model is None):
             raise ValueError(f"run={run!r}, model={model!r}: name one of them, the folder of a run "
                              "(or a published name), or by --model an untrained network")

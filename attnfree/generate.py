@@ -28,13 +28,11 @@ def attnfree_generate(
 ):
     "Continue a text, or complete images."
     with quick_imports():
-        from attnfree.run.imports import import_all
         from attnfree.learner import load
         from attnfree.run.generation import complete_run,print_continuation
         from attnfree.tasks import task_named
     choice = dict(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    with one_line_errors('attnfree_generate'):
-        import_all(imports)
+    with one_line_errors('attnfree_generate', imports):
         model,config = load(run, weights)
         what = task_named(config['task']).generates
         if what == 'text': print_continuation(model, prompt, tokens, **choice)

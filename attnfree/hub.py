@@ -33,12 +33,10 @@ def attnfree_hub(
 ):
     "Write a run as a folder for timm or transformers, and the Hugging Face hub."
     with quick_imports():
-        from attnfree.run.imports import import_all
         from attnfree.families import is_published
         from attnfree.learner import read_config
         from attnfree.run.cards import load_lines,model_card,pipeline_of,run_card
-    with one_line_errors('attnfree_hub'):
-        import_all(imports)
+    with one_line_errors('attnfree_hub', imports):
         does = pipeline_of(read_config(run))
         written = _save_for(does)(run, folder, best=best)
         published = not Path(run).exists() and is_published(run)

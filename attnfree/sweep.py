@@ -7,7 +7,6 @@ __all__ = ['attnfree_sweep']
 
 # %% ../nbs/commands/03_sweep.ipynb #dc53de4a
 import os
-from pathlib import Path
 
 from fastcore.script import call_parse
 from .errors.arguments import user_path
@@ -62,13 +61,6 @@ def _draw(out, metric):
     print(f"\n{metric}\n{means.to_string(float_format='{:.4f}'.format)}\n\nThe runs are in {out}; "
           f"the table is {out/'sweep.csv'}, drawn in {out/'sweep.png'}")
 
-def _pause(out, go_on):
-    "Pause or resume a sweep."
-    from attnfree.run.workers import pause_sweep
-    number = pause_sweep(out, go_on)
-    print(f"{number} process{'es' if number > 1 else ''} "
-          f"{'resumed' if go_on else 'paused; --go_on resumes them'}")
-
 @call_parse
 @either_spelling
 def attnfree_sweep(
@@ -97,10 +89,13 @@ def attnfree_sweep(
     "Train several cases with several seeds; write the runs, and a table of them."
     with quick_imports():
         from attnfree.run.imports import import_all
-        from attnfree.run.workers import kept_plan,run_sweep,share_of,sweep_status
+        from attnfree.run.workers import kept_plan,pause_sweep,run_sweep,share_of,sweep_status
     with one_line_errors('attnfree_sweep'):
         if out is not None: out = user_path(out, 'out')
-        if (pause or go_on) and out is not None: return _pause(out, go_on)
+        if (pause or go_on) and out is not None:
+            number = pause_sweep(out, go_on)
+            return print(f"{number} process{'es' if number > 1 else ''} "
+                         f"{'resumed' if go_on else 'paused; --go_on resumes them'}")
         single = dict(cases=cases, seeds=seeds, recipe=recipe, data=data, task=task, set=set,
                       metric=metric, imports=imports)
         _check_options(file, groups, cases, out, single, status)

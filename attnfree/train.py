@@ -46,11 +46,16 @@ IMPORTS = option('A Python file or module that registers networks, tasks or data
 # %% ../nbs/commands/00_train.ipynb #43316f22
 @contextmanager
 def one_line_errors(
-    command:str, # Its name, before the message
+    command:str,            # Its name, before the message
+    imports:list[str]=None, # Files or modules of the user's to import first
 ):
     "Turn errors that a user can fix into the last line of a command, in a terminal's characters."
     if hasattr(sys.stdout, 'reconfigure'): sys.stdout.reconfigure(errors='replace')
-    try: yield
+    try:
+        if imports:
+            from attnfree.run.imports import import_all
+            import_all(imports)
+        yield
     except (ValueError, OSError, FloatingPointError) as error:
         # without fastai's preamble and the name of the function that was called
         ours = re.sub(r'^Exception occured in `\w+` when calling event `\w+`:\s*', '', str(error))

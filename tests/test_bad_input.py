@@ -5,7 +5,6 @@ traceback, a hang or a message of several lines is listed, with the command line
 Each option and field is tried with a third of the values; ATTNFREE_ALL=1 tries all.
 """
 import contextlib, io, json, os, shutil, signal, sys, traceback, warnings
-from pathlib import Path
 
 import pytest, torch
 from fastcore.script import _run_cli
@@ -92,22 +91,13 @@ def place(tmp_path_factory):
     Image.fromarray((load_digits().images[7]*255/16).astype('uint8')).save(folder/'digit.png')
     (folder/'empty').mkdir()
     threads = torch.get_num_threads()
-    with contextlib.chdir(folder) if sys.version_info >= (3, 11) else into(folder):
+    with contextlib.chdir(folder):
         torch.set_num_threads(1)
         for name, recipe in (('images', 'digits'), ('pixels', 'digits_pixels')):
             out = f'--out=runs/{name}'
             assert run(attnfree_train, f'--recipe={recipe}', *SMALL, '--no_draw', out)[0] == 0
         yield folder
     torch.set_num_threads(threads)
-
-
-@contextlib.contextmanager
-def into(folder):
-    "As `contextlib.chdir`, which Python 3.10 does not have."
-    before = os.getcwd()
-    os.chdir(folder)
-    try: yield
-    finally: os.chdir(before)
 
 
 @pytest.fixture(autouse=True)

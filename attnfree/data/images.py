@@ -71,7 +71,7 @@ def download(
             raise OSError(f"could not fetch {target.name} from {url} ({e}); fetch and unpack it "
                           "yourself, and name the folder that holds it by path or by "
                           "ATTNFREE_DATA") from e
-        safe = not zipped and hasattr(tarfile, 'data_filter')  # not in early Pythons 3.10 and 3.11
+        safe = not zipped and hasattr(tarfile, 'data_filter')  # not in early Pythons 3.11
         shutil.unpack_archive(archive, tmp, **(dict(filter='data') if safe else {}))
         os.replace(Path(tmp)/target.name, target)
     return target

@@ -46,11 +46,6 @@ class SequenceData(TokenData):
         return dict(n=dls.train_ds.n, vocab_size=self.vocab_size,
                     shape=self.shape and [*self.shape])
 
-    def save(self,
-        run:str|Path, # Folder of a run
-    )->None:
-        "Write what does not fit into a configuration: nothing, of sequences."
-
     def as_in(self,
         data:dict,     # What a run kept of its data
         name:str,      # Of these data, for errors

@@ -183,8 +183,8 @@ class TokenData:
     def save(self,
         run:str|Path, # Folder of a run
     )->None:
-        "Write what does not fit into a configuration: the tokenizer."
-        self.tokenizer.save(Run(run).tokenizer)
+        "Write what does not fit into a configuration: the tokenizer, if there is one."
+        if self.tokenizer is not None: self.tokenizer.save(Run(run).tokenizer)
 
     def as_in(self,
         data:dict,     # What a run kept of its data

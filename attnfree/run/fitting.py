@@ -156,19 +156,13 @@ def _say(*text):
     "Print, in the first process only."
     if rank_and_world()[0] == 0: print(*text)
 
-def _shared(
-    value, # Anything small, from the first process
-):         # The same in all processes
-    "The value of the first process."
-    if rank_and_world()[1] == 1: return value
-    values = [value]
-    dist.broadcast_object_list(values)
-    return values[0]
-
 def _begin(plan, net, out):
     "Print what will be trained, and give it a folder."
     train,valid,settings,run = plan.dls.train,plan.dls.valid,plan.settings,plan.run
-    if run is None: run = Path(_shared(str(new_run(out)) if rank_and_world()[0] == 0 else None))
+    if run is None:
+        made = [str(new_run(out)) if rank_and_world()[0] == 0 else None]
+        if rank_and_world()[1] > 1: dist.broadcast_object_list(made) # that of the first process
+        run = Path(made[0])
     part = f" ({train.epoch_items:,} in an epoch)" if train.epoch_items < train.n else ''
     held_out = f" ({valid.epoch_items:,} evaluated)" if valid.epoch_items < valid.n else ''
     length = f'{settings.epochs:,} epochs' if settings.epochs else f'{settings.steps:,} steps'
@@ -283,14 +277,6 @@ def report_loader(
          f"the network alone trains on {network:,.0f} of one batch: the {limit} the limit")
 
 # %% ../../nbs/run/04_fitting.ipynb #9eb98d32
-def _resume_command(folder, imports, skip_bad, **options):
-    "The command that resumes a run."
-    words = ['attnfree_train --resume --out', shlex.quote(str(folder))]
-    words += [f'--{name} {value}' for name,value in options.items() if value]
-    words += ['--skip_bad']*skip_bad
-    words += [f'--import {shlex.quote(name)}' for name in imports or []]
-    return ' '.join(words)
-
 @contextmanager
 @checked
 def exit_messages(
@@ -304,10 +290,13 @@ def exit_messages(
     "When a training is stopped from outside, end the process and say how to resume it."
     try: yield
     except TrainingStopped as stop:
-        command = _resume_command(stop.folder, imports, skip_bad, workers=workers, every=every,
-                                  log=log)
+        options = dict(workers=workers, every=every, log=log)
+        words = ['attnfree_train --resume --out', shlex.quote(str(stop.folder))]
+        words += [f'--{name} {value}' for name,value in options.items() if value]
+        words += ['--skip_bad']*skip_bad
+        words += [f'--import {shlex.quote(name)}' for name in imports or []]
         launched = ', by the same launcher' if rank_and_world()[1] > 1 else ''
-        _say(f"\n{stop}. Go on with: {command}{launched}")
+        _say(f"\n{stop}. Go on with: {' '.join(words)}{launched}")
         raise SystemExit(128 + signal.Signals[stop.name])
     except RuntimeError as error:
         rank,world = rank_and_world()

@@ -14,7 +14,7 @@ import torch
 from fastcore.meta import delegates
 from matplotlib.figure import Figure
 from torch import Tensor,nn
-from ..errors.arguments import Amount,Count,Positive,Seed,Whole,checked
+from ..errors.arguments import Amount,Count,Positive,Seed,Share,Whole,checked
 from ..data.datasets import data_set_for
 from ..errors.files import write_figure
 from ..learner import results_folder,writer_for
@@ -22,22 +22,16 @@ from ..learner import results_folder,writer_for
 # %% ../../nbs/run/08_generation.ipynb #0d1b02ad
 _SMALLEST = torch.finfo(torch.float32).tiny
 
-def _check_share(top_p):
-    "Raise `ValueError` for a probability that is not above 0 and at most 1."
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p={top_p} must be above 0 and at most 1")
-
 @checked
 def sample(
     scores:Tensor,        # Scores of all values, `(b, vocab_size)`
     *,
     temperature:Amount=1, # Divides the scores; 0 takes the most likely value
     top_k:Count=None,     # Draw from the k most likely values; `None`: from all
-    top_p:float=None,     # Draw from the likeliest values with this total probability; `None`: all
+    top_p:Share=None,     # Draw from the likeliest values with this total probability; `None`: all
     generator:torch.Generator=None, # Random generator, on the scores' device; `None`: torch's own
 )->Tensor:                # A value for each row, `(b,)`
     "Sample values by their scores; raises `ValueError` for invalid options."
-    _check_share(top_p)
     if temperature < _SMALLEST: return scores.argmax(dim=-1) # in float32 it would be 0
     scores,order = scores.float().sort(dim=-1, descending=True, stable=True)
     below = scores - scores[:,:1] # at most 0, so that no temperature is too low
@@ -58,7 +52,7 @@ def generate(
     *,
     temperature:Amount=1, # As for sample: 0 takes the most likely value
     top_k:Count=None,     # Draw from the k most likely values
-    top_p:float=None,     # Draw from the likeliest values with this total probability
+    top_p:Share=None,     # Draw from the likeliest values with this total probability
     seed:Seed=None,       # Random seed; `None`: torch's own generator
 ):                        # Yields the next value of each text, `(b,)`, `tokens` times
     "Continue texts, value by value; raises `ValueError` at once for what cannot be continued."
@@ -68,7 +62,6 @@ def generate(
         raise ValueError(f"start has shape {tuple(start.shape)} and dtype {start.dtype}: give "
                          "whole numbers of int64, (b, n), at least one text and one number for "
                          "each")
-    _check_share(top_p)
     return _values(model, start, tokens, seed, temperature=temperature, top_k=top_k, top_p=top_p)
 
 @torch.no_grad()
@@ -118,11 +111,6 @@ def complete_images(
                      ).view_as(images)
 
 # %% ../../nbs/run/08_generation.ipynb #b8283808
-def _drawable(image, levels):
-    "An image for imshow, between 0 and 1."
-    if image.shape[-1] == 1: image = image.squeeze(-1)
-    return image.cpu().numpy()/(levels-1)
-
 @checked
 def plot_completions(
     images:Tensor,       # The original images, `(b, h, w, c)`, or `(b, h, w)`
@@ -137,7 +125,7 @@ def plot_completions(
                                figsize=(0.9*len(images)+0.9, 0.95*len(rows)))
     for (label,row),line in zip(rows, axes):
         for image,ax in zip(row, line):
-            ax.imshow(_drawable(image, levels), cmap='gray', vmin=0, vmax=1)
+            ax.imshow(image.squeeze(-1).cpu().numpy()/(levels-1), cmap='gray', vmin=0, vmax=1)
             ax.set(xticks=[], yticks=[])
             if label == 'kept': ax.axhspan(edge, images.shape[1]-0.5, color='lightsteelblue')
             if label == 'completed': ax.axhline(edge, color='tab:red', linewidth=1)

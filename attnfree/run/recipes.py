@@ -586,10 +586,6 @@ def _plain(text):
         except ValueError: pass
     return text
 
-def _switch(text):
-    "A truth value; raises `KeyError` for any other text."
-    return {'true': True, 'false': False}[text.lower()]
-
 def _pair(text):
     "Numbers from a text such as 0.9,0.95 or (0.9, 0.95)."
     return tuple(float(number) for number in text.strip('()[]').split(','))
@@ -602,10 +598,10 @@ def _options(text):
     if incomplete or len(names) < len(pairs): raise ValueError(text)
     return {name: _plain(value) for name,_,value in pairs}
 
-def _policy(text): return _switch(text) if text.lower() in ('true', 'false') else text
+def _truth(text): return {'true': True, 'false': False}.get(text.lower(), text) # or a policy
 
-_READERS = {int: int, float: float, str: str, Literal: str, dict: _options, bool: _switch,
-            type(bool|str): _policy, tuple: _pair}
+_READERS = {int: int, float: float, str: str, Literal: str, dict: _options, bool: _truth,
+            type(bool|str): _truth, tuple: _pair}
 
 def _parse(field, text):
     "The value of `field` that `text` means; raises `ValueError` if it cannot have it."
@@ -615,7 +611,7 @@ def _parse(field, text):
         kind = typing.get_args(kind)[0]
     kind = kind.__origin__ # of `Annotated[int, ...]` int, of `Literal[...]` Literal
     try: value = _READERS[typing.get_origin(kind) or kind](text)
-    except (ValueError, KeyError): raise _impossible(field, text) from None
+    except ValueError: raise _impossible(field, text) from None
     return _checked(field, value)
 
 def parse_settings(

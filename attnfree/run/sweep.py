@@ -137,13 +137,6 @@ class SweepRun(NamedTuple):
     @property
     def seed(self): return self.settings.seed
 
-def _check_seeds(seeds):
-    "Raise `ValueError` for seeds that are invalid or repeated."
-    whole = isinstance(seeds, list) and seeds and all(type(seed) is int for seed in seeds)
-    if not whole:
-        raise ValueError(f"seeds={seeds!r} must be a list of whole numbers, such as [42, 43, 44]")
-    if len({*seeds}) < len(seeds): raise ValueError(f"seeds={seeds} names a seed twice")
-
 @checked
 def plan_sweep(
     cases:list[str],   # Each a setting, `field=value`, or several separated by blanks
@@ -158,7 +151,9 @@ def plan_sweep(
 )->dict[str,SweepRun]: # By name of the run folder
     "Complete and check the settings of all runs; raises `ValueError` for invalid ones."
     plan,first = {},{}
-    _check_seeds(seeds)
+    if not seeds:
+        raise ValueError(f"seeds={seeds!r} must be a list of whole numbers, such as [42, 43, 44]")
+    if len({*seeds}) < len(seeds): raise ValueError(f"seeds={seeds} names a seed twice")
     imports = import_all(imports)
     for seed,case in product(seeds, cases):
         if not case.strip() or '/' in case:

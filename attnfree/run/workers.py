@@ -38,8 +38,9 @@ def _lock(out, name):
     "The lock of a run, held by the process that trains it."
     return FileLock(path_inside(out, f".locks/{name.replace('/', '__')}.lock"))
 
-def _is_held(lock):
-    "Whether a process holds a lock."
+def _is_running(out, name):
+    "Whether a process holds the lock of a run, or of a sweep."
+    lock = _lock(out, name)
     if not Path(lock.lock_file).exists(): return False
     try:
         with lock.acquire(timeout=0): return False
@@ -95,12 +96,8 @@ def _stop(workers):
             for number in (signal.SIGTERM, signal.SIGCONT): os.kill(worker.pid, number)
     for worker,_ in workers: worker.join()
 
-def _by_turns(train, plan, names, out, options):
-    "Train runs in this process, one after the other; yields name and why it failed, or `None`."
-    for name in names: yield name,_train_one(train, out, name, plan[name], options)
-
 def _at_once(train, plan, names, out, options, processes, note):
-    "Train runs in several processes; yields as `_by_turns` does, in the order in which they end."
+    "Train runs in several processes; yields name and why it failed, or `None`, as they end."
     threads = max(1, (os.cpu_count() or 1)//processes)
     def start(): return _start(plan, out, train, options, threads)
     names,busy = [*names],{}
@@ -165,7 +162,7 @@ def pause_sweep(
 )->int:              # Number of processes paused or resumed
     "Pause or resume a sweep; raises `ValueError` if none is running."
     out = user_path(out, 'out')
-    if not _is_held(_lock(out, 'sweep')):
+    if not _is_running(out, 'sweep'):
         raise ValueError(f"out={str(out)!r}: no attnfree_sweep is at work there")
     return _signal(out, signal.SIGCONT if go_on else signal.SIGSTOP)
 
@@ -180,10 +177,6 @@ def _progress(run, settings):
         length = settings.steps*settings.accumulate*last.epoch/last.step
     share = min(1, len(epochs)/length) if length else 0 # too few steps for a row
     return share,epochs.processor_seconds.sum()/share if share else None
-
-def _is_running(out, name):
-    "Whether a process holds the lock of a run."
-    return _is_held(_lock(out, name))
 
 @checked
 def kept_plan(
@@ -294,8 +287,8 @@ def run_sweep(
                 for name,run in plan.items()}
         write_atomically(out/PLAN, json.dumps(kept, default=str).encode())
         before = _exit_on_sigterm() if processes > 1 else None
-        ended = (_at_once(train, plan, left, out, options, processes, note) if processes > 1
-                 else _by_turns(train, plan, left, out, options))
+        ended = (_at_once(train, plan, left, out, options, processes, note) if processes > 1 else
+                 ((name, _train_one(train, out, name, plan[name], options)) for name in left))
         try:
             for name,reason in ended:
                 print(f"{name}{f' failed: {reason}' if reason else ''}", flush=True)

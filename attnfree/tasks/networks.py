@@ -95,8 +95,8 @@ class Networks:
         model:nn.Module, # A network of a run
         size:int,        # Side of the images in pixels, or tokens of a text
     )->None:
-        "Adapt the network to examples of another size."
-        model.set_input_size(size)
+        "Adapt the network to examples of another size; some of timm's need no change."
+        if hasattr(model, 'set_input_size'): model.set_input_size(size)
 
 # %% ../../nbs/tasks/02_networks.ipynb #45c0000b
 def memory()->int: # In bytes
@@ -167,13 +167,6 @@ class ImageNetworks(Networks):
         "Raise `ValueError` if the network has another number of scores."
         scores = task.outputs(getattr(dls, 'vocab', None))
         check_scores(model, scores, f"task={task.name!r} needs {scores}")
-
-    def resize(self,
-        model:nn.Module, # A network of a run
-        size:int,        # Side of the images in pixels
-    )->None:
-        "Adapt the network to images of another size; some of timm's need no change."
-        if hasattr(model, 'set_input_size'): model.set_input_size(size)
 
 # %% ../../nbs/tasks/02_networks.ipynb #45c0000f
 class TokenNetworks(Networks):

@@ -6,13 +6,12 @@
 __all__ = ['shifted_pair', 'SequenceTask', 'LanguageModel', 'AssociativeRecall']
 
 # %% ../../nbs/tasks/07_sequences.ipynb #7a5c0027
-import numpy as np,pandas as pd,torch
+import numpy as np,torch
 from fastai.data.core import DataLoaders
-from fastai.learner import Learner
 from torch import nn,Tensor
-from .classes import AccuracyTask
+from .classes import AccuracyTask,TokenTask
 from .networks import SequenceNetworks
-from .task import as_tensor,Evaluation,table_alone,Task
+from .task import as_tensor,Task
 
 # %% ../../nbs/tasks/07_sequences.ipynb #79d78214
 def shifted_pair(
@@ -36,7 +35,7 @@ class SequenceTask(Task):
         return position_pictures(model)
 
 # %% ../../nbs/tasks/07_sequences.ipynb #eb515cd1
-class LanguageModel(SequenceTask):
+class LanguageModel(TokenTask, SequenceTask):
     "Each value from all before it: the next byte, or the next value of a pixel."
     by_batch = True
     def __init__(self,
@@ -55,13 +54,6 @@ class LanguageModel(SequenceTask):
         predicted = (place >= example.begin) & (place < example.end)
         return inputs,targets.where(predicted, -100)
 
-    def loss(self,
-        settings,      # Not used
-    ):                 # Called as `loss(scores, values)`
-        "Cross-entropy of the values that are predicted."
-        from attnfree.text.model import token_loss
-        return token_loss
-
     def metrics(self,
         dls:DataLoaders, # The data
     )->list:             # Bits per value
@@ -69,31 +61,13 @@ class LanguageModel(SequenceTask):
         from attnfree.training.metrics import BitsPer
         return [BitsPer(self.value)]
 
-    def monitor(self,
-        metrics:list, # From `metrics`
-    )->str:           # 'bits_per_byte' or 'bits_per_dim'
-        "The name of the metric by which the best epoch is chosen."
-        return metrics[-1].name
-
-    def evaluate(self,
-        model:nn.Module,  # A network, on any device
-        dls:DataLoaders,  # The data
-        loader=None,      # Examples to evaluate; `None`: those held out
-        title:str='',     # The conditions
-        *,
-        settings,         # `Settings` of the run, for the loss
-    )->Evaluation:        # A row with the numbers of examples and of values, and the bits per value
-        "Measure the bits per value on held-out sequences."
-        loader = dls.valid if loader is None else loader
-        loss = self.loss(settings.replace(smoothing=0))
-        learn = Learner(dls, model, loss_func=loss, metrics=self.metrics(dls))
-        with learn.no_bar(): learn.validate(dl=loader)
-        bits, = learn.metrics
-        row = {'examples': loader.epoch_items, 'values': int(bits.count), bits.name: bits.value}
-        return table_alone(pd.DataFrame([row]))
+    def _row(self, examples, values, metrics):
+        "The numbers of examples and of values, and the bits per value."
+        bits, = metrics
+        return {'examples': examples, 'values': int(bits.count), bits.name: bits.value}
 
 # %% ../../nbs/tasks/07_sequences.ipynb #b4bbfc6e
-class AssociativeRecall(AccuracyTask, SequenceTask):
+class AssociativeRecall(AccuracyTask, TokenTask, SequenceTask):
     "The value that followed a key (Arora et al. 2023, section 3.1)."
     name,n_inp,by_batch = 'recall',2,True
 
@@ -103,10 +77,3 @@ class AssociativeRecall(AccuracyTask, SequenceTask):
     )->tuple:          # The sequence, positions of its queries, and their answers
         "A sequence with its queries."
         return tuple(map(as_tensor, (example.values, example.at, example.answers)))
-
-    def loss(self,
-        settings,      # Not used
-    ):                 # Called as `loss(scores, answers)`
-        "Cross-entropy of the answers."
-        from attnfree.text.model import token_loss
-        return token_loss

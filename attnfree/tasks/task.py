@@ -130,8 +130,12 @@ class Task:
         loss = self.loss(settings.replace(smoothing=0))
         learn = Learner(dls, model, loss_func=loss, metrics=self.metrics(dls))
         with learn.no_bar(): values = learn.validate(dl=loader)
-        names = ['examples', 'loss', *(metric.name for metric in learn.metrics)]
-        return table_alone(pd.DataFrame([dict(zip(names, [loader.epoch_items, *values]))]))
+        return table_alone(pd.DataFrame([self._row(loader.epoch_items, values, learn.metrics)]))
+
+    def _row(self, examples, values, metrics):
+        "The row of an evaluation; `values`: the loss and the metrics."
+        names = ['examples', 'loss', *(metric.name for metric in metrics)]
+        return dict(zip(names, [examples, *values]))
 
     def predictions(self,
         scores:Tensor,   # The network's output for one example, `(scores,)`

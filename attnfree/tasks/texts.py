@@ -8,7 +8,7 @@ __all__ = ['TextTask', 'MaskedLanguageModel', 'TextClassification']
 # %% ../../nbs/tasks/05_texts.ipynb #7a5c001a
 import numpy as np,torch
 from fastai.data.core import DataLoaders
-from .classes import ClassTask
+from .classes import ClassTask,TokenTask
 from .networks import TextNetworks
 from .task import Task
 from ..text.corpus import masked_example
@@ -19,7 +19,7 @@ class TextTask(Task):
     inputs,n_inp,networks = 'texts',2,TextNetworks()
 
 # %% ../../nbs/tasks/05_texts.ipynb #c725f600
-class MaskedLanguageModel(TextTask):
+class MaskedLanguageModel(TokenTask, TextTask):
     "The masked tokens of a text (Devlin et al. 2019)."
     name,n_inp = 'mlm',3
 
@@ -33,25 +33,12 @@ class MaskedLanguageModel(TextTask):
         parts = masked_example(example.ids, example.n, example.vocab_size, generator)
         return tuple(torch.from_numpy(part) for part in parts)
 
-    def loss(self,
-        settings,      # Not used
-    ):                 # Called as `loss(scores, tokens)`
-        "Cross-entropy of the masked tokens."
-        from attnfree.text.model import token_loss
-        return token_loss
-
     def metrics(self,
         dls:DataLoaders, # Whose held-out corpus has `bytes_per_token`
     )->list:             # Perplexity per token and per byte
         "The number of equally likely tokens, or bytes, with the same uncertainty."
         from attnfree.training.metrics import Perplexity
         return [Perplexity(), Perplexity(dls.valid_ds.examples.corpus.bytes_per_token)]
-
-    def monitor(self,
-        metrics:list, # From `metrics`
-    )->str:           # 'byte_perplexity'
-        "The name of the metric by which the best epoch is chosen."
-        return metrics[-1].name
 
 # %% ../../nbs/tasks/05_texts.ipynb #db480b11
 class TextClassification(ClassTask, TextTask):

@@ -463,16 +463,11 @@ class Checkpoint(Callback):
         "Save, keep the best weights, and stop if a signal came."
         value = dict(zip(self.recorder.metric_names[1:], self.learn.final_record))[self.monitor]
         if _is_better(value, self.best, self.higher):
-            self.best = value
-            self._save_best()
+            self.best,weights = value,evaluated_model(self.learn).state_dict()
+            about = dict(epoch=str(self.epoch+1), value=str(float(value)))
+            if rank_and_world()[0] == 0: save_tensors(self.files.best, weights, about)
         if self._heard() and self.epoch+1 < self.n_epoch: self._stop(self.epoch+1, 0)
         self.save(self.epoch+1, 0)
-
-    def _save_best(self):
-        weights = evaluated_model(self.learn).state_dict()
-        about = dict(epoch=str(self.epoch+1), value=str(float(self.best)))
-        if rank_and_world()[0] == 0:
-            save_tensors(self.files.best, weights, metadata=about)
 
     def _heard(self): return self.signals.heard(next(self.model.parameters()).device)
 

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import nn
 from fastai.callback.schedule import ParamScheduler,SchedCos,SchedLin,SchedNo,combine_scheds
-from fastai.optimizer import OptimWrapper
+from fastai.optimizer import OptimWrapper,set_item_pg
 from timm.optim import param_groups_layer_decay,param_groups_weight_decay
 
 # %% ../../nbs/training/02_optimiser.ipynb #c09aa5f4
@@ -57,10 +57,6 @@ def parameter_groups(
             for key in sorted(divided)]
 
 # %% ../../nbs/training/02_optimiser.ipynb #705a04e9
-def _leading(group):
-    "Sort key of groups: the fastest last, among equally fast ones those that decay."
-    return group['lr_scale'],group['decays']
-
 class GroupedAdamW(OptimWrapper):
     "torch's AdamW for the groups of parameter_groups; fastai sees one group for each part."
     def __init__(self,
@@ -70,9 +66,6 @@ class GroupedAdamW(OptimWrapper):
         eps:float=1e-8,                       # Added to the root of the squared gradient
     ):
         self.parts = 1 + max(group['part'] for group in groups)
-        order = sorted(range(len(groups)), key=lambda i: _leading(groups[i]))
-        lead = {groups[i]['part']: i for i in order} # the last of each part
-        self.leading = [lead[part] for part in range(self.parts)] # which of torch's groups
         super().__init__(opt=torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps,
                                                weight_decay=0., fused=True))
 
@@ -89,7 +82,8 @@ class GroupedAdamW(OptimWrapper):
     @property
     def hypers(self):
         "The settings of each part, as its fastest and most decaying group has them."
-        leading = [self.opt.param_groups[i] for i in self.leading]
+        def rank(group): return group['lr_scale'],group['decays']
+        leading = [max(self._groups(part), key=rank) for part in range(self.parts)]
         return [dict(lr=group['lr'], mom=group['betas'][0], sqr_mom=group['betas'][1],
                      eps=group['eps'], wd=group['weight_decay']) for group in leading]
 
@@ -99,13 +93,7 @@ class GroupedAdamW(OptimWrapper):
             value = v[group['part']]
             if k == 'lr': value = float(value)*group['lr_scale']
             if k == 'wd' and not group['decays']: value = 0.
-            name = self.bwd_map[k]
-            if '__' not in name: group[name] = value
-            else: # one of a pair, as Adam's betas
-                pair,i = name.split('__')
-                values = [*group[pair]]
-                values[int(i)] = value
-                group[pair] = tuple(values)
+            set_item_pg(group, self.bwd_map[k], value)
 
 # %% ../../nbs/training/02_optimiser.ipynb #25c903b2
 def warmup_schedule(

@@ -75,11 +75,6 @@ def unwrap_model(
     "The network inside a `DistributedDataParallel`."
     return model.module if isinstance(model, DistributedDataParallel) else model
 
-def _after_reset(metric):
-    "The attributes of a metric that has just been reset."
-    metric.reset()
-    return vars(metric)
-
 class ManyProcesses(Callback):
     "Average gradients and add up metrics over all processes; ranks other than 0 are silent."
     order = -5 # after fastai has moved the model, before the Recorder reads the metrics
@@ -97,7 +92,8 @@ class ManyProcesses(Callback):
             raise ValueError("dls.train has drop_last=False: with several processes every rank "
                              "needs equally many training batches, so drop the last")
         for metric in self.metrics:
-            if not (hasattr(metric, 'accumulate') and 'total' in _after_reset(metric)):
+            metric.reset()
+            if 'total' not in vars(metric):
                 raise TypeError(f"metric {metric.name!r} keeps no total and count, so it cannot be "
                                 "added up over processes: use an AvgMetric")
         self.learn.model = DistributedDataParallel(self.model, broadcast_buffers=False)
