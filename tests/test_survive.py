@@ -1,11 +1,12 @@
 "Interrupted runs resume to the last bit: real processes, real signals, a disk that is full."
-import csv, os, random, resource, signal, threading, time
+import csv, os, random, resource, signal, subprocess, sys, threading, time
 from pathlib import Path
 
 import pytest
 from attnfree.learner import load, save_run
 from attnfree.run.scoring import plan_evaluation, run_evaluation
 from attnfree.training.checkpoint import Checkpoint, load_state
+from attnfree.training.folder import Run
 
 from running import BATCH, FORK, RECIPE, STEPS, end, finish, killed_at, log, result, start
 
@@ -109,6 +110,17 @@ def test_one_folder_is_trained_in_once(tmp_path, undisturbed):
     assert end(process) == 0, log(folder)
     assert result(folder) == undisturbed[0]
     assert not [*folder.glob('.*')]
+
+
+def test_a_lock_that_orphans_hold_for_a_while_is_waited_for(tmp_path):
+    "Loading processes of a killed training do, where filelock does not close it in forks."
+    code = ("import fcntl, sys, time; lock = open(sys.argv[1], 'w'); "
+            "fcntl.flock(lock, fcntl.LOCK_EX); print(flush=True); time.sleep(1)")
+    run = Run(tmp_path)
+    orphan = subprocess.Popen([sys.executable, '-c', code, run.locks[0]], stdout=subprocess.PIPE)
+    orphan.stdout.readline()
+    assert orphan.poll() is None
+    with run.alone(): assert orphan.wait() == 0
 
 
 @pytest.mark.parametrize('what', ['a bit', 'a page of zeros'])

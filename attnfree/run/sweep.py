@@ -151,7 +151,7 @@ def plan_sweep(
 )->dict[str,SweepRun]: # By name of the run folder
     "Complete and check the settings of all runs; raises `ValueError` for invalid ones."
     plan,first = {},{}
-    if not seeds:
+    if not len(seeds):
         raise ValueError(f"seeds={seeds!r} must be a list of whole numbers, such as [42, 43, 44]")
     if len({*seeds}) < len(seeds): raise ValueError(f"seeds={seeds} names a seed twice")
     imports = import_all(imports)

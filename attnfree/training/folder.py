@@ -15,6 +15,7 @@ from filelock import FileLock,Timeout
 from ..errors.files import path_inside,readable_file,remains,write_atomically
 
 # %% ../../nbs/training/03_folder.ipynb #f01d0007
+_PATIENCE = 6 # seconds; what loads data for a killed training notices its end after five
 _NUMBERS = 'epoch','step','train_loss','valid_loss','lr','seconds','processor_seconds','waiting'
 
 class Run:
@@ -80,7 +81,7 @@ class Run:
         "Within `with`: no other process trains in this folder; raises `ValueError` if one does."
         file,holder = (path_inside(self.folder, path.name) for path in self.locks)
         lock = FileLock(file)
-        try: lock.acquire(timeout=0)
+        try: lock.acquire(timeout=_PATIENCE)
         except Timeout:
             who = holder.read_text() if holder.is_file() else 'another process'
             raise ValueError(f"out={str(self.folder)!r} is being trained by {who}: wait for it, "
