@@ -49,7 +49,8 @@ def one_line_errors(
     command:str,            # Its name, before the message
     imports:list[str]=None, # Files or modules of the user's to import first
 ):
-    "Turn errors that a user can fix into the last line of a command, in a terminal's characters."
+    """Import the user's files; turn errors that a user can fix, there and later, into the last line
+    of a command, in a terminal's characters."""
     if hasattr(sys.stdout, 'reconfigure'): sys.stdout.reconfigure(errors='replace')
     try:
         if imports:
