@@ -2,7 +2,8 @@
 
 The children are forked, so that the imports are paid for once.
 """
-import csv, multiprocessing, os, shutil, signal, sys, threading, time, warnings
+import atexit, csv, faulthandler, multiprocessing, os
+import shutil, signal, sys, threading, time, warnings
 from pathlib import Path
 
 warnings.filterwarnings('ignore')
@@ -24,6 +25,7 @@ def _child(log, environment, options, prepare):
     os.dup2(file, 1), os.dup2(file, 2)
     sys.stdout = open(1, 'w', buffering=1, closefd=False)  # pytest has others
     sys.stderr = open(2, 'w', buffering=1, closefd=False)
+    faulthandler.dump_traceback_later(300, exit=True)  # none takes so long: say where it hangs
     os.environ.update(environment)
     attnfree.run.fitting.draw_run = lambda *args: []
     if prepare: prepare()
@@ -36,6 +38,7 @@ def start(folder, environment=None, prepare=None, **options):
     arguments = f'{folder}.log', environment or {}, options, prepare
     process = FORK.Process(target=_child, args=arguments)
     process.start()
+    atexit.register(process.kill)  # or Python would wait for one that a failed test has left
     return process
 
 

@@ -167,7 +167,7 @@ def test_a_killed_training_goes_on_to_the_last_bit(tmp_path):
 def test_who_stops_is_told_to_import_again(tmp_path):
     run = tmp_path/'run'
     process = start(run, epochs=20, every=2, **OWN)
-    while not (run/'checkpoint.safetensors').exists(): time.sleep(0.02)
+    while not (run/'checkpoint.safetensors').exists() and process.is_alive(): time.sleep(0.02)
     os.kill(process.pid, signal.SIGINT)
     assert end(process) == 130
     assert f"--resume --out {run} --every 2 --import {OWN['imports'][0]}" in log(run)

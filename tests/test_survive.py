@@ -102,7 +102,7 @@ def test_one_folder_is_trained_in_once(tmp_path, undisturbed):
     def prepare(): Checkpoint.before_batch = wait
     folder, go = tmp_path/'run', tmp_path/'go'
     process = start(folder, set=RECIPE, every=4, prepare=prepare)
-    while not (folder/'checkpoint.safetensors').exists(): time.sleep(0.01)
+    while not (folder/'checkpoint.safetensors').exists() and process.is_alive(): time.sleep(0.01)
     second = start(tmp_path/'second', out=str(folder), resume=True)
     assert end(second) == 1
     go.touch()
@@ -279,6 +279,7 @@ def test_infinite_loss(tmp_path):
 def test_twenty_epochs_need_no_more_memory(tmp_path):
     "Resident memory of the process and its workers, after epochs 5 and 20."
     from attnfree.data import create_dls
+    from attnfree.training.loader import end_workers
     dls = create_dls('digits', bs=64, workers=2, augment='rand-m5-mstd0.5-inc1')
     def resident():
         "In megabytes."
@@ -289,5 +290,6 @@ def test_twenty_epochs_need_no_more_memory(tmp_path):
     for _ in range(20):
         for _ in dls.train: pass
         sizes.append(resident())
+    end_workers(dls.train)
     print(f'{sizes[4]:.0f} MB after 5 epochs, {sizes[-1]:.0f} MB after 20')
     assert sizes[-1] - sizes[4] < 20

@@ -10,7 +10,6 @@ __all__ = ['FIELDS', 'PENALTIES', 'RECIPES', 'best_precision', 'Settings', 'Sett
 import math,tomllib,typing
 from functools import cache
 from pathlib import Path
-from time import perf_counter
 from typing import Annotated,Any,Literal,NamedTuple
 
 import pandas as pd
@@ -68,29 +67,14 @@ def _words(kind):
     return words() if callable(words) else words
 
 # %% ../../nbs/run/01_recipes.ipynb #b1f0a002
-@cache # one answer for a process, however busy the machine is
-def _bf16_speed():
-    "How often this processor multiplies matrices in bf16 in the time of once in fp32."
-    x,times = torch.ones(512, 512),{torch.float32: [], torch.bfloat16: []} # no random numbers
-    for _ in range(5):
-        for dtype,measured in times.items():
-            matrix = x.to(dtype)
-            begin = perf_counter()
-            matrix @ matrix
-            measured.append(perf_counter() - begin)
-    return min(times[torch.float32])/min(times[torch.bfloat16])
-
 def best_precision(
     device:str=None, # Type of the device, such as 'cuda'; `None`: the one that training takes
 )->str:              # 'bf16' or 'fp32'
-    "What `precision=auto` is on this machine: bf16 where its arithmetic has it and is faster."
+    "What `precision=auto` is: bf16 where a unit of the machine multiplies matrices in it."
     if device is None: device = default_device().type
     if device == 'cuda': has = torch.cuda.is_bf16_supported(including_emulation=False)
-    elif device == 'cpu': # older versions of torch do not say
-        abilities = getattr(torch.cpu, 'get_capabilities', dict)()
-        has = any(abilities.get(name) for name in ('avx512_bf16', 'amx_bf16'))
-        has = has and _bf16_speed() > 1
-    else: has = False
+    else: # older versions of torch do not say
+        has = device == 'cpu' and getattr(torch.cpu, 'get_capabilities', dict)().get('amx_bf16')
     return 'bf16' if has else 'fp32'
 
 # %% ../../nbs/run/01_recipes.ipynb #b1f0a004
@@ -166,7 +150,7 @@ class Settings(BaseModel):
         "concatenate the texts of a batch; the network is then built not to read padding, which "
         "held-out texts still have")
     precision:Literal['auto', 'fp32', 'bf16', 'fp16'] = Field('fp32', description=
-        "number format of the computation; auto: bf16 where the machine gains by it, else fp32")
+        "number format of the computation; auto: bf16 on GPUs and processors with AMX, or fp32")
     layer_decay:_Factor = Field(1.0, description=
         "learning rate of a layer as a multiple of that of the layer after it; 1: all equal")
     data_on:Literal['auto', 'gpu', 'cpu'] = Field('auto', description=
