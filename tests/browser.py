@@ -1,7 +1,7 @@
 "A headless chromium for tests, spoken to over its debugging port."
 import base64, functools, http.server, json, mimetypes, shutil, subprocess, tempfile, threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import websocket  # from websocket-client, which jupyterlab brings along
@@ -80,6 +80,13 @@ class Browser:
             if time.time() > end: raise TimeoutError(f"{url} did not load in {timeout} s")
             time.sleep(0.1)
 
+    def appears(self, selector, timeout=30):
+        "Wait for an element."
+        end = time.time() + timeout
+        while not self.evaluate(f"!!document.querySelector('{selector}')"):
+            if time.time() > end: raise TimeoutError(f"no {selector} within {timeout} s")
+            time.sleep(0.1)
+
     def errors(self):
         "The page's exceptions, calls of `console.error` and files that did not load."
         self.evaluate('new Promise(done => setTimeout(done, 200))')
@@ -122,7 +129,7 @@ def browser():
             for domain in ('Page', 'Runtime', 'Log'): tab.send(f'{domain}.enable')
             yield tab
             whole.send('Browser.close')
-            process.wait(timeout=20)
+            with suppress(subprocess.TimeoutExpired): process.wait(timeout=20)
         finally:
             if process.poll() is None:
                 process.kill()

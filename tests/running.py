@@ -17,6 +17,7 @@ FORK = multiprocessing.get_context('fork')
 STEPS, BATCH = 11, 16  # of an epoch: enough to be killed in
 RECIPE = ['mixup=0.2', 'ema=0.9', 'drop_path=0.1', 'augment=rand-m5-mstd0.5-inc1', 'epochs=3',
           f'bs={BATCH}', f'train_examples={BATCH*STEPS}', 'valid_examples=128']
+LIMIT = 300  # seconds of a training
 
 
 def _child(log, environment, options, prepare):
@@ -25,7 +26,8 @@ def _child(log, environment, options, prepare):
     os.dup2(file, 1), os.dup2(file, 2)
     sys.stdout = open(1, 'w', buffering=1, closefd=False)  # pytest has others
     sys.stderr = open(2, 'w', buffering=1, closefd=False)
-    faulthandler.dump_traceback_later(300, exit=True)  # none takes so long: say where it hangs
+    faulthandler.dump_traceback_later(LIMIT, exit=True)  # none takes so long: say where it hangs
+    faulthandler.register(signal.SIGUSR1)
     os.environ.update(environment)
     attnfree.run.fitting.draw_run = lambda *args: []
     if prepare: prepare()
@@ -36,15 +38,15 @@ def start(folder, environment=None, prepare=None, **options):
     "A process that trains in `folder`; its output goes to a file beside it."
     options = dict(out=str(folder)) | options
     arguments = f'{folder}.log', environment or {}, options, prepare
-    process = FORK.Process(target=_child, args=arguments)
+    process = FORK.Process(target=_child, args=arguments, name=f'{folder}.log')
     process.start()
     atexit.register(process.kill)  # or Python would wait for one that a failed test has left
     return process
 
 
-def killed_at(step, seconds):
+def killed_at(step, seconds=0, how=signal.SIGKILL):
     "What kills a training so long after it has begun a step: in it, or while it saves."
-    def kill(): os.kill(os.getpid(), signal.SIGKILL)
+    def kill(): os.kill(os.getpid(), how)
     def begin(self):
         if self.training and self.train_iter == step: threading.Timer(seconds, kill).start()
     def prepare(): attnfree.training.checkpoint.Checkpoint.before_batch = begin
@@ -56,8 +58,10 @@ def end(process, timeout=120):
     begin = time.monotonic()
     while process.exitcode is None:  # join() would wait for its workers, too, five seconds
         if time.monotonic() - begin > timeout:
+            os.kill(process.pid, signal.SIGUSR1)  # it writes down where it is
+            time.sleep(1)
             process.kill()
-            raise TimeoutError('the training did not end')
+            raise TimeoutError(f'did not end:\n{Path(process.name).read_text()[-5000:]}')
         time.sleep(0.01)
     return process.exitcode
 
@@ -81,4 +85,4 @@ def finish(folder, **options):
     else:
         again = {k: v for k, v in options.items() if k in ('workers', 'every', 'imports')}
         process = start(folder, resume=True, **again)
-    assert end(process) == 0, log(folder)
+    assert end(process, 280) == 0, log(folder)

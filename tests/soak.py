@@ -48,6 +48,7 @@ def soak(steps):
     "Whether nothing grew between a quarter of the way and the end."
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)/'run'
+        running.LIMIT = 10**6
         process = running.start(folder, recipe='digits', workers=2, every=10,
                                 set=[*SETTINGS, f'steps={steps}', 'epochs=none'])
         rows, begun = [], time.monotonic()

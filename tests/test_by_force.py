@@ -30,10 +30,10 @@ NAME = 'ff_micro_patch2_8'
 
 @pytest.fixture(autouse=True)
 def limited():
-    "Each test may take half a minute; what blocks is interrupted."
+    "Each test may take two minutes; what blocks is interrupted."
     def late(number, frame): raise TimeoutError('it blocks, or reads without end')
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(30)
+    signal.alarm(120)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)

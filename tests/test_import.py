@@ -6,7 +6,7 @@ import numpy as np, pandas as pd, pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from running import end, finish, log, result, start
+from running import end, finish, killed_at, log, result, start
 from attnfree.learner import load
 
 EXAMPLES = Path(__file__).parents[1]/'examples'
@@ -153,12 +153,8 @@ def test_a_killed_training_goes_on_to_the_last_bit(tmp_path):
     "SIGKILL in the middle, for a mixer that the package does not know; the result is the same."
     whole, killed = tmp_path/'whole', tmp_path/'killed'
     assert end(start(whole, epochs=3, every=4, **OWN)) == 0, log(whole)
-    process = start(killed, epochs=3, every=4, **OWN)
-    while not (killed/'checkpoint.safetensors').exists():
-        assert process.is_alive(), log(killed)
-        time.sleep(0.02)
-    process.kill()
-    process.join()
+    process = start(killed, epochs=3, every=4, prepare=killed_at(30), **OWN)
+    assert end(process) == -signal.SIGKILL, log(killed)
     assert not (killed/'model.safetensors').exists()
     finish(killed, every=4, imports=OWN['imports'])
     assert result(whole) == result(killed)
@@ -166,10 +162,8 @@ def test_a_killed_training_goes_on_to_the_last_bit(tmp_path):
 
 def test_who_stops_is_told_to_import_again(tmp_path):
     run = tmp_path/'run'
-    process = start(run, epochs=20, every=2, **OWN)
-    while not (run/'checkpoint.safetensors').exists() and process.is_alive(): time.sleep(0.02)
-    os.kill(process.pid, signal.SIGINT)
-    assert end(process) == 130
+    process = start(run, epochs=3, every=2, prepare=killed_at(30, how=signal.SIGINT), **OWN)
+    assert end(process) == 130, log(run)
     assert f"--resume --out {run} --every 2 --import {OWN['imports'][0]}" in log(run)
 
 

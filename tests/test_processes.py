@@ -1,10 +1,10 @@
 "One, two and three processes: the same losses and accuracies; and what happens if one dies."
-import csv, os, signal, socket, subprocess, sys, time
+import csv, os, signal, socket, subprocess, sys
 from pathlib import Path
 
 import pytest
 
-from running import end, log, start
+from running import end, killed_at, log, start
 
 PLAIN = ['augment=false', 'bs=48', 'epochs=2', 'precision=fp32']
 
@@ -15,11 +15,12 @@ def free_port():
         return s.getsockname()[1]
 
 
-def start_all(folder, world, **options):
-    "Start `world` processes of one training."
+def start_all(folder, world, last={}, **options):
+    "Start `world` processes of one training; `last`: options of the last."
     shared = dict(WORLD_SIZE=str(world), MASTER_ADDR='127.0.0.1', MASTER_PORT=str(free_port()))
     ranks = [dict(RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(world)]
-    return [start(folder, shared | rank, **options) for rank in ranks]
+    own = [{}]*(world - 1) + [last]
+    return [start(folder, shared | rank, **options | one) for rank, one in zip(ranks, own)]
 
 
 def metrics(folder):
@@ -57,10 +58,8 @@ def test_killed_and_resumed(tmp_path):
     whole, folder = tmp_path/'whole', tmp_path/'run'
     settings = ['bs=48', 'epochs=3', 'drop_path=0.2']
     for process in start_all(whole, 2, set=settings): assert end(process) == 0, log(whole)
-    processes = start_all(folder, 2, set=settings, every=3)
-    while not (folder/'metrics.csv').exists() and processes[0].is_alive(): time.sleep(0.01)
-    processes[1].kill()
-    assert end(processes[0], 60) == 1
+    processes = start_all(folder, 2, dict(prepare=killed_at(40)), set=settings, every=3)
+    assert [end(process) for process in processes] == [1, -signal.SIGKILL], log(folder)
     assert 'rank 0 of 2 stops, because another process of this run did' in log(folder)
     for process in start_all(folder, 2, resume=True): assert end(process) == 0, log(folder)
     assert (folder/'model.safetensors').read_bytes() == (whole/'model.safetensors').read_bytes()
@@ -68,10 +67,9 @@ def test_killed_and_resumed(tmp_path):
 
 def test_signal_to_one_of_two(tmp_path):
     folder = tmp_path/'run'
-    processes = start_all(folder, 2, set=['bs=48', 'epochs=30'])
-    while not (folder/'metrics.csv').exists() and processes[0].is_alive(): time.sleep(0.01)
-    os.kill(processes[1].pid, signal.SIGTERM)
-    assert [end(process, 60) for process in processes] == [128 + signal.SIGTERM]*2, log(folder)
+    last = dict(prepare=killed_at(40, how=signal.SIGTERM))
+    processes = start_all(folder, 2, last, set=['bs=48', 'epochs=3'])
+    assert [end(process) for process in processes] == [128 + signal.SIGTERM]*2, log(folder)
     assert 'Go on with' in log(folder)
 
 
@@ -79,14 +77,22 @@ def test_nobody_at_the_address(tmp_path):
     folder = tmp_path/'run'
     alone = dict(WORLD_SIZE='2', RANK='1', MASTER_ADDR='127.0.0.1', MASTER_PORT=str(free_port()))
     process = start(folder, alone, timeout=1.)
-    assert end(process, 60) == 1
+    assert end(process) == 1
     assert "did not meet the others at MASTER_ADDR='127.0.0.1'" in log(folder)
 
 
 def test_batch_that_cannot_be_shared(tmp_path):
     folder = tmp_path/'run'
-    for process in start_all(folder, 2, set=['bs=47']): assert end(process, 60) == 1
+    for process in start_all(folder, 2, set=['bs=47']): assert end(process) == 1
     assert 'bs=47 cannot be divided among 2 processes' in log(folder)
+
+
+def test_other_settings_in_one_of_two(tmp_path):
+    folder = tmp_path/'run'
+    last = dict(set=[*PLAIN, 'seed=7'])
+    for process in start_all(folder, 2, last, set=PLAIN): assert end(process) == 1, log(folder)
+    assert 'seed=42 in process 0 and 7 in process 1' in log(folder)
+    assert not (folder/'config.json').exists()
 
 
 @pytest.mark.parametrize('launcher', [

@@ -67,7 +67,7 @@ DARK = """(async () => {
     const sum = colour => colour.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + +b, 0);
     const of = tag => tag && sum(getComputedStyle(tag).backgroundColor);
     const code = document.querySelector('div.sourceCode');
-    for (let i = 0; i < 100 && (of(document.body) > 200 || of(code) > 300); i++)
+    for (let i = 0; i < 500 && (of(document.body) > 200 || of(code) > 300); i++)
         await new Promise(done => setTimeout(done, 20));
     return of(document.body) <= 200 && !(of(code) > 300);
 })()"""
@@ -193,12 +193,12 @@ def test_search_finds(phrase):
         resize(tab, 1280)
         tab.open(site + 'index.html')
         tab.evaluate("document.querySelector('.aa-DetachedSearchButton').click()")
-        tab.evaluate("new Promise(done => setTimeout(done, 500))")
+        tab.appears('.aa-Input')
         tab.evaluate(f"""(() => {{
             const input = document.querySelector('.aa-Input');
             input.focus(); input.value = {json.dumps(phrase)};
             input.dispatchEvent(new Event('input', {{bubbles: true}})); }})()""")
-        tab.evaluate("new Promise(done => setTimeout(done, 1500))")
+        tab.appears('.aa-Item')
         results = tab.evaluate("[...document.querySelectorAll('.aa-Item')].map(i => i.innerText)")
     assert results and any(phrase.lower() in ' '.join(r.split()).lower() for r in results), results
 

@@ -79,8 +79,8 @@ def test_evaluations_of_one_run_do_not_meet(tmp_path, undisturbed):
     for _ in range(2):
         processes = [FORK.Process(target=_evaluated, args=(run, told)) for _ in range(3)]
         for process in processes: process.start()
+        assert [end(process) for process in processes] == [0]*3
         assert [told.get() for _ in processes] == ['']*3
-        for process in processes: process.join()
     assert not [*run.glob('.*')]
 
 
@@ -115,7 +115,7 @@ def test_one_folder_is_trained_in_once(tmp_path, undisturbed):
 def test_a_lock_that_orphans_hold_for_a_while_is_waited_for(tmp_path):
     "Loading processes of a killed training do, where filelock does not close it in forks."
     code = ("import fcntl, sys, time; lock = open(sys.argv[1], 'w'); "
-            "fcntl.flock(lock, fcntl.LOCK_EX); print(flush=True); time.sleep(1)")
+            "fcntl.flock(lock, fcntl.LOCK_EX); print(flush=True); time.sleep(3)")
     run = Run(tmp_path)
     orphan = subprocess.Popen([sys.executable, '-c', code, run.locks[0]], stdout=subprocess.PIPE)
     orphan.stdout.readline()
@@ -228,9 +228,7 @@ def test_resume_with_other_pieces(tmp_path):
     fields = [field for field in RECIPE if not field.startswith(('bs', 'train'))] + more
     whole, folder = tmp_path/'whole', tmp_path/'run'
     assert end(start(whole, set=fields)) == 0, log(whole)
-    process = start(folder, set=fields, every=1)
-    while not (folder/'metrics.csv').exists() and process.is_alive(): time.sleep(0.01)
-    process.kill(); process.join()
+    assert end(start(folder, set=fields, every=1, prepare=killed_at(5))) < 0, log(folder)
     finish(folder)
     assert result(folder) == result(whole)
 
@@ -245,9 +243,7 @@ def test_resume_sequences(tmp_path):
                    environment=dict(FASTAI_HOME=str(tmp_path/'home')))
     whole, folder = tmp_path/'whole', tmp_path/'run'
     assert end(start(whole, **options)) == 0, log(whole)
-    process = start(folder, every=1, **options)
-    while not (folder/'metrics.csv').exists() and process.is_alive(): time.sleep(0.01)
-    process.kill(); process.join()
+    assert end(start(folder, every=1, prepare=killed_at(5), **options)) < 0, log(folder)
     finish(folder)
     assert result(folder) == result(whole)
 

@@ -72,14 +72,15 @@ def alive(pid):
 
 
 def ended(process, folder):
-    """Its exit code; it must be gone three seconds after its last line, five after it was stopped
-    or had written its last metrics, and all workers with it."""
+    """Its exit code; it must be gone before PyTorch's five seconds for one worker have passed since
+    its last line, or its ten for both since it was stopped or had written its last metrics, and all
+    workers with it."""
     code = end(process, 60)
     stopped = Path(f'{folder}.stopped')
     stopped = stopped if stopped.exists() else folder/'metrics.csv'
     last, begin = (time.time() - file.stat().st_mtime for file in (Path(f'{folder}.log'), stopped))
     print(f'exit code {code}, {last:.2f} s after the last line, {begin:.2f} s after the stop')
-    assert last < 3 and begin < 5, log(folder)
+    assert last < 4.5 and begin < 9, log(folder)
     assert pids(folder) and not [pid for pid in pids(folder) if alive(pid)]
     return code
 
@@ -140,7 +141,8 @@ def test_a_training_that_dies_while_workers_begin(tmp_path):
     folder = tmp_path/'run'
     process = start(folder, set=PLAIN, workers=2, prepare=begin_late)
     assert end(process) == -signal.SIGKILL
-    time.sleep(2)
+    begin = time.monotonic()
+    while any(alive(pid) for pid in pids(folder)) and time.monotonic() - begin < 30: time.sleep(0.1)
     assert len(pids(folder)) == 2 and not [pid for pid in pids(folder) if alive(pid)]
 
 
@@ -173,5 +175,5 @@ def test_python_ends():
     assert done.returncode == 0 and not done.stderr, done.stderr
     *workers, last, gone = done.stdout.split()
     print(f'{float(gone) - float(last):.2f} s after the last line')
-    assert float(gone) - float(last) < 3
+    assert float(gone) - float(last) < 4.5
     assert len(workers) == 4 and not any(alive(pid) for pid in workers)

@@ -73,7 +73,9 @@ def download(
                           "ATTNFREE_DATA") from e
         safe = not zipped and hasattr(tarfile, 'data_filter')  # not in early Pythons 3.11
         shutil.unpack_archive(archive, tmp, **(dict(filter='data') if safe else {}))
-        os.replace(Path(tmp)/target.name, target)
+        try: os.replace(Path(tmp)/target.name, target)
+        except OSError:
+            if not target.exists(): raise # else another process was faster
     return target
 
 # %% ../../nbs/data/00_images.ipynb #8460c35b

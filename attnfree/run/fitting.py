@@ -102,6 +102,19 @@ def _try_drawing(run, net, dls):
         print(f"The pictures could not be drawn: {type(error).__name__}: {first_line(error)} "
               f"({line_of(error)}); attnfree_train --resume --out {run} tries again")
 
+def _meet(plan):
+    "Wait for all processes; raises `ValueError` if they would not train the same."
+    rank,world = rank_and_world()
+    if world == 1: return
+    train,valid,everyone = plan.dls.train,plan.dls.valid,[None]*world
+    dist.all_gather_object(everyone, {**dict(plan.settings), 'items to train on': train.n,
+                                      'items held out': valid.n})
+    for other,theirs in enumerate(everyone):
+        for name,value in everyone[rank].items():
+            if theirs[name] != value:
+                raise ValueError(f"{name}={value!r} in process {rank} and {theirs[name]!r} in "
+                                 f"process {other}: start all with the same command and data")
+
 _THREAD = threading.RLock()
 
 @contextmanager
@@ -121,9 +134,11 @@ def run_plan(
     "Train, and fill the run folder; raises `ValueError` if another process trains there."
     run = Run(plan.run)
     if rank_and_world()[0] > 0:
+        _meet(plan)
         _trained(plan, net)
         return None
     with _only_thread(),run.alone():
+        _meet(plan) # only now do the others look at the folder
         net = _trained(plan, net)
         save_tensors(run.weights, net.state_dict())
         if draw: _try_drawing(run.folder, net, plan.dls)

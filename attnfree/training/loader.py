@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from multiprocessing import get_start_method,parent_process
 from threading import Timer
 from time import perf_counter
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 import numpy as np, torch
 from fastai.data.core import TfmdDL
@@ -117,13 +117,18 @@ class TensorTable:
         return self.make([part[items] for part in self.tensors])
 
 # %% ../../nbs/training/01_loader.ipynb #7928aaf9
-_STARTED = WeakKeyDictionary() # PyTorch's iterators with workers, and the process that made them
+_STARTED = WeakSet() # PyTorch's iterators with workers that this process has made
 
-def _is_own(iterator): return iterator in _STARTED and _STARTED[iterator] == os.getpid()
+def _forget():
+    "A forked process leaves the workers of the one that it is a copy of alone."
+    for iterator in _STARTED: iterator._shutdown = True
+    _STARTED.clear()
+
+if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_forget)
 
 def _let_go(iterator):
     "PyTorch raises no error in this process any more when one of these workers dies."
-    del _STARTED[iterator]
+    _STARTED.discard(iterator)
     if iterator._worker_pids_set: _remove_worker_pids(id(iterator))
     iterator._worker_pids_set = False
 
@@ -134,12 +139,13 @@ def _kill(iterators):
 
 def _end(iterators, patience=2):
     "Let workers that this process has started end; kill those that have not in `patience` seconds."
-    own = [iterator for iterator in iterators if _is_own(iterator)]
+    own = [iterator for iterator in iterators if iterator in _STARTED]
     if not own: return
     for iterator in own: _let_go(iterator)
     impatient = Timer(patience, _kill, [own])
-    impatient.start()
+    impatient.daemon = True # Python may free a loader where no other thread can be started
     try:
+        impatient.start()
         for iterator in own: iterator._shutdown_workers() # waits five seconds for each worker
     finally:
         impatient.cancel()
@@ -150,15 +156,17 @@ def end_workers(
     patience:float=2, # Seconds after which those that are still there are killed
 )->None:
     "End the processes that load data, whatever they do; the loaders can be used again."
-    own = [dl for dl in loaders if _is_own(vars(dl).get('workers'))]
+    own = [dl for dl in loaders if vars(dl).get('workers') in _STARTED]
     iterators = [dl.workers for dl in own]
     for dl in own: dl.workers = None
     _end(iterators, patience)
 
 def _kill_all():
     "When Python ends there is nothing to wait for."
-    own = [iterator for iterator in [*_STARTED] if _is_own(iterator)]
-    for iterator in own: _let_go(iterator)
+    own = [*_STARTED]
+    for iterator in own:
+        _let_go(iterator)
+        iterator._shutdown = True # PyTorch would ask the killed ones to end
     _kill(own)
 
 class RepeatableDL(TfmdDL):
@@ -339,7 +347,7 @@ class RepeatableDL(TfmdDL):
             self.workers._reset(self.fake_l)
             return self.workers
         loader = _loaders[False](self.fake_l)
-        _STARTED[loader] = os.getpid()
+        _STARTED.add(loader)
         if self.fake_l.persistent_workers: self.workers = loader
         atexit.unregister(_kill_all) # PyTorch has just added its own, which waits: come before it
         atexit.register(_kill_all)

@@ -125,6 +125,7 @@ export function build(root, {meta, examples, stored, network}) {
 
   async function update() {
     wanted++;
+    delete root.dataset.done;
     drawImage();
     if (!open || busy) return;
     busy = true;
