@@ -79,7 +79,8 @@ def test_evaluations_of_one_run_do_not_meet(tmp_path, undisturbed):
     for _ in range(2):
         processes = [FORK.Process(target=_evaluated, args=(run, told)) for _ in range(3)]
         for process in processes: process.start()
-        assert [end(process) for process in processes] == [0]*3
+        for process in processes: process.join(120)
+        assert [process.exitcode for process in processes] == [0]*3
         assert [told.get() for _ in processes] == ['']*3
     assert not [*run.glob('.*')]
 
