@@ -77,7 +77,8 @@ def test_evaluations_of_one_run_do_not_meet(tmp_path, undisturbed):
     save_run(run, config, model)
     told = FORK.SimpleQueue()
     for _ in range(2):
-        processes = [FORK.Process(target=_evaluated, args=(run, told)) for _ in range(3)]
+        processes = [FORK.Process(target=_evaluated, args=(run, told), daemon=True)
+                     for _ in range(3)]
         for process in processes: process.start()
         for process in processes: process.join(120)
         assert [process.exitcode for process in processes] == [0]*3
@@ -229,7 +230,8 @@ def test_resume_with_other_pieces(tmp_path):
     fields = [field for field in RECIPE if not field.startswith(('bs', 'train'))] + more
     whole, folder = tmp_path/'whole', tmp_path/'run'
     assert end(start(whole, set=fields)) == 0, log(whole)
-    assert end(start(folder, set=fields, every=1, prepare=killed_at(5))) < 0, log(folder)
+    assert end(start(folder, set=fields, every=1, prepare=killed_at(17))) < 0, log(folder)
+    assert (folder/'metrics.csv').exists()  # of the first epoch
     finish(folder)
     assert result(folder) == result(whole)
 
@@ -244,7 +246,8 @@ def test_resume_sequences(tmp_path):
                    environment=dict(FASTAI_HOME=str(tmp_path/'home')))
     whole, folder = tmp_path/'whole', tmp_path/'run'
     assert end(start(whole, **options)) == 0, log(whole)
-    assert end(start(folder, every=1, prepare=killed_at(5), **options)) < 0, log(folder)
+    assert end(start(folder, every=1, prepare=killed_at(17), **options)) < 0, log(folder)
+    assert (folder/'metrics.csv').exists()  # of the first epoch
     finish(folder)
     assert result(folder) == result(whole)
 

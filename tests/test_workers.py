@@ -1,4 +1,4 @@
-"""A training with workers ends, whatever these do: three seconds after its last line it is gone.
+"""A training with workers ends, whatever these do: soon after its last line it is gone.
 
 What a worker does to stay is done by `wif`, which is called in each as it begins.
 """

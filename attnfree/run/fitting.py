@@ -138,7 +138,7 @@ def run_plan(
         _trained(plan, net)
         return None
     with _only_thread(),run.alone():
-        _meet(plan) # only now do the others look at the folder
+        _meet(plan) # only now do the others look for a checkpoint
         net = _trained(plan, net)
         save_tensors(run.weights, net.state_dict())
         if draw: _try_drawing(run.folder, net, plan.dls)

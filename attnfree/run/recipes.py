@@ -150,7 +150,7 @@ class Settings(BaseModel):
         "concatenate the texts of a batch; the network is then built not to read padding, which "
         "held-out texts still have")
     precision:Literal['auto', 'fp32', 'bf16', 'fp16'] = Field('fp32', description=
-        "number format of the computation; auto: bf16 on GPUs and processors with AMX, or fp32")
+        "number format of the computation; auto: bf16 on machines with units for it, else fp32")
     layer_decay:_Factor = Field(1.0, description=
         "learning rate of a layer as a multiple of that of the layer after it; 1: all equal")
     data_on:Literal['auto', 'gpu', 'cpu'] = Field('auto', description=

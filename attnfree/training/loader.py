@@ -164,9 +164,7 @@ def end_workers(
 def _kill_all():
     "When Python ends there is nothing to wait for."
     own = [*_STARTED]
-    for iterator in own:
-        _let_go(iterator)
-        iterator._shutdown = True # PyTorch would ask the killed ones to end
+    for iterator in own: _let_go(iterator)
     _kill(own)
 
 class RepeatableDL(TfmdDL):
@@ -343,7 +341,7 @@ class RepeatableDL(TfmdDL):
         "Batches that are looked up, or PyTorch's loader; one with workers that stay is used again."
         if (table := self.table()) is not None: return self._looked_up(table)
         if self.fake_l.num_workers == 0: return _loaders[True](self.fake_l)
-        if self.workers is not None:
+        if self.workers in _STARTED:
             self.workers._reset(self.fake_l)
             return self.workers
         loader = _loaders[False](self.fake_l)
