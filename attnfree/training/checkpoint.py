@@ -191,6 +191,13 @@ def _spoilt(weights):
     for name,value in weights.items():
         if value.is_floating_point() and not value.float().isfinite().all(): return name
 
+def _finite(weights, learn):
+    "The weights; raises `FloatingPointError` if one of them is not finite."
+    if bad := _spoilt(weights):
+        raise FloatingPointError(f"{bad} is not finite after step {learn.train_iter}: lower the "
+                                 "learning rate, or check the data")
+    return weights
+
 def check_weights(
     weights:dict[str,Tensor], # From a file
     model:nn.Module,          # The network
@@ -215,10 +222,7 @@ def training_state(
     rank,world = rank_and_world()
     random = [random_states(gpus=True)]*world
     if world > 1: dist.all_gather_object(random, random_states(gpus=True))
-    weights,smooth = trained_model(learn).state_dict(),learn.recorder.smooth_loss
-    if bad := _spoilt(weights):
-        raise FloatingPointError(f"{bad} is not finite after step {learn.train_iter}: lower the "
-                                 "learning rate, or check the data")
+    weights,smooth = _finite(trained_model(learn).state_dict(), learn),learn.recorder.smooth_loss
     callbacks = {name: callback.state_dict() for name,callback in _with_memory(learn).items()}
     state = dict(
         model=weights, optimiser=learn.opt.state_dict(), callbacks=callbacks,
@@ -463,7 +467,7 @@ class Checkpoint(Callback):
         "Save, keep the best weights, and stop if a signal came."
         value = dict(zip(self.recorder.metric_names[1:], self.learn.final_record))[self.monitor]
         if _is_better(value, self.best, self.higher):
-            self.best,weights = value,evaluated_model(self.learn).state_dict()
+            self.best,weights = value,_finite(evaluated_model(self.learn).state_dict(), self.learn)
             about = dict(epoch=str(self.epoch+1), value=str(float(value)))
             if rank_and_world()[0] == 0: save_tensors(self.files.best, weights, about)
         if self._heard() and self.epoch+1 < self.n_epoch: self._stop(self.epoch+1, 0)
