@@ -226,7 +226,7 @@ for given in options:
 print(json.dumps([len(taken), errors]))''')
     assert taken == len(errors) == 5
     # PyTorch's in float32: 3.2e-6
-    assert all(error < 1e-5 for found in errors for error in found), errors
+    assert all(error < 5e-6 for found in errors for error in found), errors
 
 
 def test_as_an_operation_of_pytorch():

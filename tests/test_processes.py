@@ -3,6 +3,7 @@ import csv, os, signal, socket, subprocess, sys
 from pathlib import Path
 
 import pytest
+from attnfree.data import images
 
 from running import end, killed_at, log, start
 
@@ -87,11 +88,18 @@ def test_batch_that_cannot_be_shared(tmp_path):
     assert 'bs=47 cannot be divided among 2 processes' in log(folder)
 
 
-def test_other_settings_in_one_of_two(tmp_path):
+def fewer_digits():
+    all_of_them = images.load_digits
+    images.load_digits = lambda **options: [part[:1000] for part in all_of_them(**options)]
+
+
+@pytest.mark.parametrize('last, said', [
+    (dict(set=[*PLAIN, 'seed=7']), 'seed=42 in process 0 and 7 in process 1'),
+    (dict(prepare=fewer_digits), 'items to train on=1437 in process 0 and 800 in process 1')])
+def test_one_of_two_differs(tmp_path, last, said):
     folder = tmp_path/'run'
-    last = dict(set=[*PLAIN, 'seed=7'])
     for process in start_all(folder, 2, last, set=PLAIN): assert end(process) == 1, log(folder)
-    assert 'seed=42 in process 0 and 7 in process 1' in log(folder)
+    assert said in log(folder)
     assert not (folder/'config.json').exists()
 
 

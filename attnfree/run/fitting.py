@@ -102,7 +102,7 @@ def _try_drawing(run, net, dls):
         print(f"The pictures could not be drawn: {type(error).__name__}: {first_line(error)} "
               f"({line_of(error)}); attnfree_train --resume --out {run} tries again")
 
-def _meet(plan):
+def _agree(plan):
     "Wait for all processes; raises `ValueError` if they would not train the same."
     rank,world = rank_and_world()
     if world == 1: return
@@ -134,11 +134,11 @@ def run_plan(
     "Train, and fill the run folder; raises `ValueError` if another process trains there."
     run = Run(plan.run)
     if rank_and_world()[0] > 0:
-        _meet(plan)
+        _agree(plan)
         _trained(plan, net)
         return None
     with _only_thread(),run.alone():
-        _meet(plan) # only now do the others look for a checkpoint
+        _agree(plan) # only now do the others look for a checkpoint
         net = _trained(plan, net)
         save_tensors(run.weights, net.state_dict())
         if draw: _try_drawing(run.folder, net, plan.dls)
