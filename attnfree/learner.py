@@ -12,6 +12,7 @@ import copy,json,math,shlex,warnings,zlib
 from contextlib import contextmanager,nullcontext
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np,torch
 from PIL import ImageOps
@@ -28,10 +29,10 @@ from fastai.learner import Learner,replacing_yield
 from fastcore.basics import getcallable,noop
 from fastcore.foundation import L
 from .errors.arguments import checked,user_path
-from .training.callbacks import (EMA,Erase,MeanLoss,MixupCutMix,Precision,SmoothLoss,
-                                         StopAfter,StopOnNaN)
+from .training.callbacks import (EMA,Erase,MeanLoss,MixupCutMix,Precision,RunLog,
+                                         SmoothLoss,StopAfter,StopOnNaN)
 from .training.penalties import Penalty
-from .training.checkpoint import check_weights,load_tensors,save_tensors
+from .training.checkpoint import Checkpoint,check_weights,load_tensors,save_tensors
 from .errors.files import write_atomically,write_output
 from .training.folder import Run
 from .data.datasets import DATASETS
@@ -64,6 +65,11 @@ class _LightLearner(Learner):
         whole = not len(self.yb) or getattr(self.dl, 'bs', None) in (None, len(self.yb[0]))
         with nullcontext() if whole else torch.compiler.set_stance('force_eager'):
             return super()._do_one_batch()
+
+    def _set_device(self, batch):
+        "A batch where the network is, as the loader has put it there."
+        same = getattr(self.dl, 'device', None) == next(self.model.parameters()).device
+        return batch if same else super()._set_device(batch)
 
     def __call__(self, event_name):
         "Call an event of all callbacks; those of a step without fastai's search for each."
@@ -195,7 +201,7 @@ class _Nothing(nn.Module):
     def forward(self, x): return self.scores.expand(len(x), -1)
 
 def _epochs_of(network, images, batch):
-    "Functions that train for an epoch: two bare loops, and a Learner."
+    "Functions that train for an epoch: two bare loops, a Learner with the callbacks of a run."
     labels,numbers = torch.arange(len(images)) % 10,[*range(len(images))]
     dsets = Datasets(numbers, [[images.__getitem__], [labels.__getitem__]], splits=[numbers, [0]])
     dls = dsets.dataloaders(bs=batch, dl_type=RepeatableDL, num_workers=0)
@@ -212,10 +218,16 @@ def _epochs_of(network, images, batch):
 
     learn = attnfree_learner(dls, network()).remove_cb(ProgressCallback)
     with learn.no_logging(): learn.fit(1)
-    learn.add_cbs(recipe_schedule(dls, settings_from(epochs=100))[1])
+    folder = TemporaryDirectory() # as long as the function is there
+    def an_epoch():
+        learn._do_epoch_train()
+        return folder
+    schedule = recipe_schedule(dls, settings_from(epochs=100, warmup_epochs=5))[1]
+    learn.add_cbs([*schedule, RunLog(folder.name), Checkpoint(folder.name)])
     learn('before_fit'); learn('before_epoch')
+    learn.checkpoint.signals.stop() # Ctrl-C ends a measurement at once
     return {'bare loop, fused AdamW': bare_loop(True), 'bare loop, plain AdamW': bare_loop(False),
-            'Learner': learn._do_epoch_train}
+            'Learner': an_epoch}
 
 def learner_case(
     batch:int=16, # Batch size of ViT-tiny

@@ -263,7 +263,7 @@ class StopOnNaN(Callback):
         "Read the losses since the last check, all at once."
         if not self.recent: return
         steps,losses = zip(*self.recent)
-        self.recent = []
+        self.recent.clear() # to set an attribute takes fastai a search
         spoilt = [(step, loss) for step,loss in zip(steps, torch.stack(losses).tolist())
                   if not math.isfinite(loss)]
         if not spoilt: return
@@ -351,12 +351,12 @@ class StopAfter(Callback):
 class _BatchStart(Callback):
     "Record when a batch has arrived."
     order,run_valid = -100,False
-    def before_batch(self): self.learn.run_log.came = perf_counter()
+    def before_batch(self): self.learn.run_log.times['came'] = perf_counter()
 
 class _BatchEnd(Callback):
     "Record when a batch is finished."
     order,run_valid = 100,False
-    def after_batch(self): self.learn.run_log.last = perf_counter()
+    def after_batch(self): self.learn.run_log.times['last'] = perf_counter()
 
 class RunLog(Callback):
     "Write `metrics.csv` every epoch and `steps.csv` every n steps, in the first process only."
@@ -377,22 +377,23 @@ class RunLog(Callback):
 
     def before_train(self):
         "Start counting for a new epoch."
-        self.last,self.of_epoch,self.of_step = perf_counter(),self._zero(),self._zero()
+        self.times = dict(last=perf_counter())
+        self.of_epoch,self.of_step = self._zero(),self._zero()
         self.begun = process_time()
 
     def after_batch(self):
         "Measure, and write a row if it is time."
-        if not self.training: return
-        now,images = perf_counter(),len(self.yb[0])*rank_and_world()[1]
+        if not self.learn.training: return
+        now,images = perf_counter(),len(self.learn.yb[0])*rank_and_world()[1]
         for sums in (self.of_epoch, self.of_step):
             sums['images'] += images
-            sums['seconds'] += now - self.last
-            sums['waited'] += self.came - self.last
-        if self.train_iter % self.every: return
+            sums['seconds'] += now - self.times['last']
+            sums['waited'] += self.times['came'] - self.times['last']
+        if self.learn.train_iter % self.every: return
         epoch,loss = round(self.train_iter/self.n_iter, 4),self.learn.loss.mean().item()
         row = dict(step=self.train_iter, epoch=epoch, loss=loss, lr=self.opt.hypers[-1]['lr'])
         self.steps.append(row | self._rates(self.of_step))
-        self.last,self.of_step = perf_counter(),self._zero()
+        self.times['last'],self.of_step = perf_counter(),self._zero()
         self._write(self.files.steps, self.steps)
 
     def after_epoch(self):
@@ -488,7 +489,7 @@ class ConsoleLog(Callback):
 
     def after_batch(self):
         "Estimate, once, from the steps of this epoch; then, without a bar, say where it is."
-        if not self.training: return
+        if not self.learn.training: return
         due = self.lines and perf_counter() - self.said >= self.every
         sums = self.learn.run_log.of_epoch
         if self.told and not due or sums['seconds'] < self.after or self.train_iter < 2: return

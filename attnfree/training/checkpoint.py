@@ -289,9 +289,9 @@ def _is_better(value, best, higher):
 
 ASK_EVERY = 10 # steps between two exchanges of signals on GPUs
 
-def _asks(step, device, world):
+def _asks(step, device):
     "Whether processes exchange signals after a step; on GPUs that waits for all their work."
-    return world == 1 or device.type == 'cpu' or step % ASK_EVERY == 0
+    return device.type == 'cpu' or step % ASK_EVERY == 0
 
 def _no_metric(name, names):
     "The error for a metric that is not measured."
@@ -409,7 +409,8 @@ class Checkpoint(Callback):
         names = self.recorder.metric_names
         if self.monitor not in names: raise _no_metric(self.monitor, names[1:])
         self.higher = higher_is_better(self.monitor, self.learn.metrics)
-        accumulation,train = getattr(self.learn, 'gradient_accumulation', None),self.dls.train
+        self.accumulation = accumulation = getattr(self.learn, 'gradient_accumulation', None)
+        train = self.dls.train
         if accumulation is not None and len(train)*train.bs % accumulation.n_acc:
             raise ValueError(f"GradientAccumulation({accumulation.n_acc}) does not divide an epoch "
                              f"of {len(train)} batches of {train.bs}, and gradients are not saved: "
@@ -449,19 +450,17 @@ class Checkpoint(Callback):
 
     def after_batch(self):
         "Save if it is time, and stop if a signal came."
-        if not self.training:
+        learn,world = self.learn,rank_and_world()[1]
+        if not learn.training:
             # only a process alone: of several, one may have fewer validation batches than another
-            if self.signals.name and rank_and_world()[1] == 1:
-                self._stop(self.epoch, len(self.dls.train))
+            if self.signals.name and world == 1: self._stop(learn.epoch, len(learn.dls.train))
             return
-        in_a_step = getattr(getattr(self.learn, 'gradient_accumulation', None), 'count', 0)
-        if in_a_step: return
-        batch = (self.first_batch if self.epoch == self.skipped else 0) + self.iter + 1
-        device = next(self.model.parameters()).device
-        asks = _asks(self.train_iter, device, rank_and_world()[1])
-        if asks and self._heard(): self._stop(self.epoch, batch)
-        due = self.every and self.train_iter-self.saved_at >= self.every
-        if due and batch < len(self.dls.train): self.save(self.epoch, batch)
+        if self.accumulation and self.accumulation.count: return # within a step
+        batch = (self.first_batch if learn.epoch == self.skipped else 0) + learn.iter + 1
+        asks = world == 1 or _asks(learn.train_iter, next(learn.model.parameters()).device)
+        if asks and self._heard(): self._stop(learn.epoch, batch)
+        due = self.every and learn.train_iter-self.saved_at >= self.every
+        if due and batch < len(learn.dls.train): self.save(learn.epoch, batch)
 
     def after_epoch(self):
         "Save, keep the best weights, and stop if a signal came."
@@ -473,7 +472,7 @@ class Checkpoint(Callback):
         if self._heard() and self.epoch+1 < self.n_epoch: self._stop(self.epoch+1, 0)
         self.save(self.epoch+1, 0)
 
-    def _heard(self): return self.signals.heard(next(self.model.parameters()).device)
+    def _heard(self): return self.signals.heard(next(self.learn.model.parameters()).device)
 
     def _stop(self, epoch, batch):
         self.save(epoch, batch)

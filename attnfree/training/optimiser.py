@@ -9,7 +9,7 @@ __all__ = ['model_parts', 'parameter_groups', 'GroupedAdamW', 'warmup_schedule']
 import math
 import torch
 from torch import nn
-from fastai.callback.schedule import ParamScheduler,SchedCos,SchedLin,SchedNo,combine_scheds
+from fastai.callback.schedule import ParamScheduler,SchedCos,SchedLin,SchedNo
 from fastai.optimizer import OptimWrapper,set_item_pg
 from timm.optim import param_groups_layer_decay,param_groups_weight_decay
 
@@ -87,6 +87,11 @@ class GroupedAdamW(OptimWrapper):
         return [dict(lr=group['lr'], mom=group['betas'][0], sqr_mom=group['betas'][1],
                      eps=group['eps'], wd=group['weight_decay']) for group in leading]
 
+    def set_hyper(self, k, v):
+        "Set `k` for all parts, as fastai does; a single number, as at each step, without its lists."
+        if isinstance(v, float): self._set_hyper(k, [v]*self.parts)
+        else: super().set_hyper(k, v)
+
     def _set_hyper(self, k, v):
         "Set `k` to one value for each part, scaled for the rate, and to 0 for what does not decay."
         for group in self.opt.param_groups:
@@ -116,6 +121,7 @@ def warmup_schedule(
         raise ValueError(f"shape='inverse_sqrt' falls from the end of a warm-up and ends at no "
                          f"rate of its own, but warmup={warmup} and lr_end={lr_end}: pass a warmup "
                          "above 0, and lr_end=0")
-    rates = falls[shape]
-    if warmup: rates = combine_scheds([warmup, 1-warmup], [SchedLin(lr_start, lr), rates])
+    rise,fall = SchedLin(lr_start, lr),falls[shape]
+    def rates(pct): # as fastai's combine_scheds, without tensors
+        return rise(pct/warmup) if pct < warmup else fall((pct - warmup)/(1 - warmup))
     return ParamScheduler(dict(lr=rates))
