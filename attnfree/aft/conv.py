@@ -186,9 +186,10 @@ class AFTConv(_Windowed, _AFT):
         return f'heads={self.heads}, window={self.window}, computed by {self.form}'
 
     @property
-    def form(self)->str: # 'band', 'matrix product' or 'convolution'
+    def form(self)->str: # 'band', 'window', 'matrix product' or 'convolution'
         "How means are computed; on images by matrices where heads are wide or grids small."
         if len(self.grid) == 1: return 'band'
+        if not self.connect: return 'window' # tokens outside are not read
         tokens,offsets = math.prod(self.grid),self.window**2
         if self.training and tokens <= offsets: return 'matrix product'
         wide = self.channels[2] >= 8*self.heads

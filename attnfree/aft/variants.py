@@ -519,7 +519,7 @@ class WeightedSums(NamedTuple):
 
 def no_tokens(
     zeros:Tensor,   # `(b, d)`
-)->WeightedSums:    # To which the first token added becomes the mean
+)->WeightedSums:    # Empty: after one token is added, the mean is its value
     "The sums over no tokens."
     return WeightedSums(torch.full_like(zeros, torch.finfo(zeros.dtype).min), zeros, zeros.clone())
 

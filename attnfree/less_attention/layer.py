@@ -84,7 +84,7 @@ def read_values(
 class ScoredAttention(nn.Module):
     "Multi-head self-attention that passes on its scores before the softmax (LaViT poster)."
     compares = True      # it computes its scores from the tokens
-    factored:bool = None # Pass on scores as a product; `None`: if n > 2 channels of a head
+    factored:bool = None # Pass on scores as a product; `None`: if n > 2 × a head's channels
 
     def __init__(self,
         dim:Positive, # Channels per token

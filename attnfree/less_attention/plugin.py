@@ -24,7 +24,8 @@ from ..errors.arguments import checked
 from ..backbone import Backbone,Stack
 from ..attention import Attention
 from ..mixer import call_whole,is_plain
-from .layer import LessAttention,ScoredAttention,scored_layers
+from .layer import (LessAttention,ScoredAttention,ScoreFactors,
+                                             scored_layers)
 
 # %% ../../nbs/mixers/less_attention/02_plugin.ipynb #531d5796
 class ScoreRelay:
@@ -35,12 +36,12 @@ class ScoreRelay:
         self.recompute,self._here = recompute,threading.local()
 
     def put(self,
-        scores:Tensor, # Scores before the softmax, `(b, heads, n, n)`
+        scores:Tensor|ScoreFactors, # Scores before the softmax, `(b, heads, n, n)`, or factors
     )->None:
         "Leave `scores` for the next layer."
         self._here.scores = scores
 
-    def take(self)->Tensor: # Scores of the layer before, `(b, heads, n, n)`
+    def take(self)->Tensor|ScoreFactors: # Scores of the layer before, as they were put
         "Take out the stored scores; raises `ValueError` if there are none."
         scores,self._here.scores = getattr(self._here, 'scores', None),None
         if scores is None:

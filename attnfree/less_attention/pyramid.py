@@ -79,7 +79,7 @@ class ScoreDownsample(nn.Module):
         heads:int,           # Heads of the incoming scores
         new_heads:int,       # Heads of the outgoing scores
         grid:tuple[int,int], # Token grid of the incoming scores, `(h, w)`, both even
-        way:str='grid',      # Merge 2 x 2 tokens on both sides ('grid') or four of a row ('rows')
+        way:str='grid',      # Merge 2 x 2 tokens on both sides ('grid') or 4 in turn ('rows')
     ):
         super().__init__()
         if way not in _MERGES: raise ValueError(f"way={way!r} must be 'grid' or 'rows'")

@@ -88,7 +88,7 @@ class GroupedAdamW(OptimWrapper):
                      eps=group['eps'], wd=group['weight_decay']) for group in leading]
 
     def set_hyper(self, k, v):
-        "Set `k` for all parts, as fastai does; a single number, as at each step, without its lists."
+        "Set `k` for all parts as fastai does; a single number, as at each step, without lists."
         if isinstance(v, float): self._set_hyper(k, [v]*self.parts)
         else: super().set_hyper(k, v)
 
