@@ -66,10 +66,26 @@ class _LightLearner(Learner):
         with nullcontext() if whole else torch.compiler.set_stance('force_eager'):
             return super()._do_one_batch()
 
+    def _with_events(self, f, event_type, *args):
+        "As fastai does it; an error leaves no callback in the middle of a batch or an evaluation."
+        if event_type != 'fit' and not (event_type == 'validate' and self.lock.locked()):
+            return super()._with_events(f, event_type, *args)
+        try: return super()._with_events(f, event_type, *args)
+        except BaseException:
+            for callback in [*self.cbs]: getattr(type(callback), 'interrupted', noop)(callback)
+            raise
+
+    def load(self, *args, **kwargs):
+        "As fastai does it; an average of other weights is not evaluated any more."
+        learn = super().load(*args, **kwargs)
+        if hasattr(self, 'ema') and not hasattr(self, 'lr_finder'): self.ema.forget()
+        return learn
+
     def _set_device(self, batch):
-        "A batch where the network is, as the loader has put it there."
-        same = getattr(self.dl, 'device', None) == next(self.model.parameters()).device
-        return batch if same else super()._set_device(batch)
+        "A batch on the network's device; most have been put there by their loader."
+        device = next(self.model.parameters()).device
+        there = all(isinstance(part, torch.Tensor) and part.device == device for part in batch)
+        return batch if there else super()._set_device(batch)
 
     def __call__(self, event_name):
         "Call an event of all callbacks; those of a step without fastai's search for each."
@@ -204,7 +220,7 @@ def _epochs_of(network, images, batch):
     "Functions that train for an epoch: two bare loops, a Learner with the callbacks of a run."
     labels,numbers = torch.arange(len(images)) % 10,[*range(len(images))]
     dsets = Datasets(numbers, [[images.__getitem__], [labels.__getitem__]], splits=[numbers, [0]])
-    dls = dsets.dataloaders(bs=batch, dl_type=RepeatableDL, num_workers=0)
+    dls = dsets.dataloaders(bs=batch, dl_type=RepeatableDL, num_workers=0, device='cpu')
     dls.vocab = range(10)
 
     def bare_loop(fused):
@@ -236,7 +252,8 @@ def learner_case(
     def network(): return create_model('vit_tiny_patch16_224', num_classes=10)
     return {'ViT-tiny, 224 pixels, three training steps':
                 _epochs_of(network, torch.randn(3*batch, 3, 224, 224), batch),
-            'no network, a hundred training steps': _epochs_of(_Nothing, torch.zeros(100, 1), 1)}
+            'no network, a hundred steps of one example':
+                _epochs_of(_Nothing, torch.zeros(100, 1), 1)}
 
 # %% ../nbs/run/02_learner.ipynb #08bb78d4
 def new_run(

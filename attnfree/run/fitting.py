@@ -131,8 +131,11 @@ def run_plan(
     net:nn.Module|None, # From check_plan
     draw:bool=True,  # Draw what was learned, at the end
 )->pd.DataFrame:     # The metrics, a row for each epoch; `None` in all processes but the first
-    "Train, and fill the run folder; raises `ValueError` if another process trains there."
+    "Train and fill the run folder; raises an error if it holds, or gets, another training."
     run = Run(plan.run)
+    if run.begun and not plan.resume:
+        raise FileExistsError(f"run={str(plan.run)!r} holds a training, which is never "
+                              "overwritten: pass resume=True to go on with it, or another folder")
     if rank_and_world()[0] > 0:
         _agree(plan)
         _trained(plan, net)
@@ -158,7 +161,7 @@ def train(
 )->pd.DataFrame:         # The metrics, one row for each epoch
     "Train a model by a recipe and fill its run folder."
     source = (source or {}) | dict(start=None if start is None else str(start))
-    settings = settings_from(recipe)
+    settings = settings_from(recipe).replace(task=task_of(dls).name)
     if resume and Run(run).begun:
         if kept := read_config(run).get('training'):
             _check_same(run, settings_from(kept), settings)

@@ -9,6 +9,7 @@ __all__ = ['LOOK_EVERY', 'AutoPolicy', 'SmoothCrossEntropy', 'MixupCutMix', 'era
 
 # %% ../../nbs/training/04_callbacks.ipynb #776dfd8f
 import csv,io,math,os,sys,warnings
+from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter,process_time
 
@@ -167,7 +168,7 @@ class EMA(Callback):
 
     def before_fit(self):
         "Start from the current weights, unless there is an average already."
-        if self.average is None: self.average = ModelEmaV3(unwrap_model(self.model), self.decay)
+        if not self.steps: self.average = ModelEmaV3(unwrap_model(self.model), self.decay)
 
     def before_train(self):
         "Move the average to the model's device."
@@ -188,6 +189,11 @@ class EMA(Callback):
     def after_validate(self):
         "Put the trained network back."
         if self.trained is not None: self.learn.model,self.trained = self.trained,None
+    interrupted = after_validate
+
+    def forget(self):
+        "Give the average up: the network has other weights now."
+        self.average,self.steps = None,0
 
     def state_dict(self): return dict(steps=self.steps, weights=self.average.module.state_dict())
     def load_state_dict(self, state):
@@ -221,6 +227,7 @@ class Precision(MixedPrecision):
             raise ValueError(f"precision={precision!r} must be 'bf16' or 'fp16'; "
                              "leave this callback out for float32")
         super().__init__(AMPMode(precision))
+        self.context = ExitStack()
 
     def before_fit(self):
         "Prepare autocast; raises `ValueError` for float16 without a GPU."
@@ -233,6 +240,15 @@ class Precision(MixedPrecision):
         dtype = torch.bfloat16 if self.amp_mode == AMPMode.BF16 else torch.float16
         self.autocast = torch.autocast(device, dtype)
 
+    def before_batch(self):
+        "Enter autocast; an interrupted batch has not left it."
+        self.context.close()
+        self.context.enter_context(self.autocast)
+
+    def after_loss(self): self.context.close()
+    def after_batch(self): self.context.close() # one that was cancelled
+    def interrupted(self): self.context.close() # autocast is one for the whole process
+
 # %% ../../nbs/training/04_callbacks.ipynb #10410789
 LOOK_EVERY = 50 # steps between two checks of a loss on a GPU
 
@@ -243,6 +259,7 @@ def _mean(loss):
 class StopOnNaN(Callback):
     "Stop at the first loss that is not finite, with the weights from before this epoch."
     order,run_valid = 12,True # after mixed precision, which must leave its context first
+    good = None # weights to go back to, within a fit
     def before_train(self): # The weights before this epoch gave finite losses so far
         "Keep a copy of the weights."
         weights = unwrap_model(self.learn.model).state_dict()
@@ -251,6 +268,8 @@ class StopOnNaN(Callback):
     def before_validate(self): self.recent = []
     def after_train(self): self._look()
     def after_validate(self): self._look()
+    def after_fit(self): self.good = None
+    interrupted = after_fit
 
     def after_loss(self): # Runs for every batch, training and validation
         "Check the loss, on a GPU those of some steps; raises `FloatingPointError` naming the step."
@@ -269,7 +288,9 @@ class StopOnNaN(Callback):
         if not spoilt: return
         step,loss = spoilt[0]
         if hasattr(self.learn, 'lr_finder'): raise CancelFitException() # the search ends here
-        if hasattr(self, 'good'): trained_model(self.learn).load_state_dict(self.good)
+        if self.good is None: # an evaluation
+            raise FloatingPointError(f"the loss is {loss} in an evaluation: check the data")
+        trained_model(self.learn).load_state_dict(self.good)
         raise FloatingPointError(f"the loss is {loss} at step {step} (epoch {self.learn.epoch}); "
                                  "the weights are back at the start of that epoch. "
                                  "Lower the learning rate, warm up longer, or check the data")
@@ -351,12 +372,14 @@ class StopAfter(Callback):
 class _BatchStart(Callback):
     "Record when a batch has arrived."
     order,run_valid = -100,False
-    def before_batch(self): self.learn.run_log.times['came'] = perf_counter()
+    def __init__(self, times): self.times = times
+    def before_batch(self): self.times['came'] = perf_counter()
 
 class _BatchEnd(Callback):
     "Record when a batch is finished."
     order,run_valid = 100,False
-    def after_batch(self): self.learn.run_log.times['last'] = perf_counter()
+    def __init__(self, times): self.times = times
+    def after_batch(self): self.times['last'] = perf_counter()
 
 class RunLog(Callback):
     "Write `metrics.csv` every epoch and `steps.csv` every n steps, in the first process only."
@@ -367,17 +390,18 @@ class RunLog(Callback):
     ):
         if every < 1: raise ValueError(f"every={every} must be at least 1")
         self.files,self.every,self.epochs,self.steps = Run(folder),every,[],[]
-        self.computed = 0. # seconds of this epoch before it was interrupted
+        # seconds and sums of this epoch before it was interrupted
+        self.computed,self.earlier,self.times = 0.,self._zero(),{}
+        self.clocks = [_BatchStart(self.times), _BatchEnd(self.times)]
 
     def before_fit(self):
         "Be silent while fastai validates, predicts, or searches for a learning rate."
         self.run = not (self.learn.lock.locked() or hasattr(self.learn, 'lr_finder'))
-        if self.run and not hasattr(self.learn, '_batch_start'):
-            self.learn.add_cbs([_BatchStart(), _BatchEnd()])
+        if self.run and self.clocks[0] not in self.learn.cbs: self.learn.add_cbs(self.clocks)
 
     def before_train(self):
         "Start counting for a new epoch."
-        self.times = dict(last=perf_counter())
+        self.times['last'] = perf_counter()
         self.of_epoch,self.of_step = self._zero(),self._zero()
         self.begun = process_time()
 
@@ -400,13 +424,20 @@ class RunLog(Callback):
         "Write the row of this epoch."
         names,values = self.recorder.metric_names[1:],self.learn.final_record
         row = {name: value for name,value in zip(names, values) if name != 'time'}
-        times = dict(lr=self.opt.hypers[-1]['lr'], seconds=round(self.of_epoch['seconds'], 1),
+        sums = self._whole_epoch()
+        times = dict(lr=self.opt.hypers[-1]['lr'], seconds=round(sums['seconds'], 1),
                      processor_seconds=round(self._computed(), 1))
         self.computed,self.begun = 0.,process_time()
-        self.epochs.append(dict(epoch=self.epoch) | row | times | self._rates(self.of_epoch))
+        self.epochs.append(dict(epoch=self.epoch) | row | times | self._rates(sums))
+        self.of_epoch,self.earlier = self._zero(),self._zero()
         self._write(self.files.metrics, self.epochs)
 
+    def after_fit(self): self.learn.remove_cbs(self.clocks)
+    interrupted = after_fit
+
     def _zero(self): return dict(images=0, seconds=0., waited=0.)
+    def _whole_epoch(self):
+        return {name: value + self.earlier[name] for name,value in self.of_epoch.items()}
     def _computed(self): return self.computed + process_time() - self.begun
 
     def _rates(self, sums):
@@ -425,10 +456,12 @@ class RunLog(Callback):
         write_atomically(file, text.getvalue().encode())
 
     def state_dict(self):
-        return dict(epochs=self.epochs, steps=self.steps, computed=self._computed())
+        return dict(epochs=self.epochs, steps=self.steps, computed=self._computed(),
+                    earlier=self._whole_epoch())
     def load_state_dict(self, state):
         self.epochs,self.steps,self.computed = (state[name] for name in
                                                 ('epochs', 'steps', 'computed'))
+        self.earlier = state.get('earlier', self._zero()) # older checkpoints have none
 
 # %% ../../nbs/training/04_callbacks.ipynb #6a39c1f2
 def _watched():
