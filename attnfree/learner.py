@@ -72,13 +72,15 @@ class _LightLearner(Learner):
             return super()._with_events(f, event_type, *args)
         try: return super()._with_events(f, event_type, *args)
         except BaseException:
-            for callback in [*self.cbs]: getattr(type(callback), 'interrupted', noop)(callback)
+            for callback in [*self.cbs]:
+                getattr(type(callback), '_put_back', noop)(callback)
+                if event_type == 'fit': callback.run = True # as fastai does after a fit
             raise
 
     def load(self, *args, **kwargs):
         "As fastai does it; an average of other weights is not evaluated any more."
         learn = super().load(*args, **kwargs)
-        if hasattr(self, 'ema') and not hasattr(self, 'lr_finder'): self.ema.forget()
+        if hasattr(self, 'ema') and not hasattr(self, 'lr_finder'): self.ema.restart()
         return learn
 
     def _set_device(self, batch):

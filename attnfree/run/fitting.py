@@ -133,14 +133,15 @@ def run_plan(
 )->pd.DataFrame:     # The metrics, a row for each epoch; `None` in all processes but the first
     "Train and fill the run folder; raises an error if it holds, or gets, another training."
     run = Run(plan.run)
-    if run.begun and not plan.resume:
-        raise FileExistsError(f"run={str(plan.run)!r} holds a training, which is never "
-                              "overwritten: pass resume=True to go on with it, or another folder")
     if rank_and_world()[0] > 0:
         _agree(plan)
         _trained(plan, net)
         return None
     with _only_thread(),run.alone():
+        if run.begun and not plan.resume:
+            raise FileExistsError(f"run={str(plan.run)!r} holds a training, which is never "
+                                  "overwritten: pass resume=True to go on with it, or another "
+                                  "folder")
         _agree(plan) # only now do the others look for a checkpoint
         net = _trained(plan, net)
         save_tensors(run.weights, net.state_dict())

@@ -64,7 +64,8 @@ def _begun_settings(run, recipe, given, start):
         raise ValueError(f"out={str(run)!r} was not written by attnfree_train: its configuration "
                          "has no training and source to resume from")
     kept = settings_of(config['training'])
-    if given.get('precision') == 'auto': given = given | dict(precision=kept.precision)
+    asked = (recipe_fields(recipe) if recipe else {}) | given
+    if asked.get('precision') == 'auto': given = given | dict(precision=kept.precision)
     if config['source'].get('start'): given = dict(tokenizer=None) | given # that of the start
     _check_same(run, kept, dict(settings_of(recipe, **given) if recipe else kept) | given)
     if start is not None and start != config['source'].get('start'):

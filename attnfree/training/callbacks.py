@@ -168,7 +168,7 @@ class EMA(Callback):
 
     def before_fit(self):
         "Start from the current weights, unless there is an average already."
-        if not self.steps: self.average = ModelEmaV3(unwrap_model(self.model), self.decay)
+        if not self.steps: self.average = ModelEmaV3(trained_model(self.learn), self.decay)
 
     def before_train(self):
         "Move the average to the model's device."
@@ -189,11 +189,12 @@ class EMA(Callback):
     def after_validate(self):
         "Put the trained network back."
         if self.trained is not None: self.learn.model,self.trained = self.trained,None
-    interrupted = after_validate
+    _put_back = after_validate # after an error; Learners of attnfree_learner call it
 
-    def forget(self):
-        "Give the average up: the network has other weights now."
-        self.average,self.steps = None,0
+    def restart(self):
+        "Start from the current weights: others have been loaded."
+        self.steps = 0
+        self.before_fit()
 
     def state_dict(self): return dict(steps=self.steps, weights=self.average.module.state_dict())
     def load_state_dict(self, state):
@@ -247,7 +248,12 @@ class Precision(MixedPrecision):
 
     def after_loss(self): self.context.close()
     def after_batch(self): self.context.close() # one that was cancelled
-    def interrupted(self): self.context.close() # autocast is one for the whole process
+    def _put_back(self): self.context.close() # autocast is a state of the whole thread
+
+    def after_fit(self):
+        "Leave autocast, wherever the fit was cancelled."
+        self.context.close()
+        super().after_fit()
 
 # %% ../../nbs/training/04_callbacks.ipynb #10410789
 LOOK_EVERY = 50 # steps between two checks of a loss on a GPU
@@ -269,7 +275,7 @@ class StopOnNaN(Callback):
     def after_train(self): self._look()
     def after_validate(self): self._look()
     def after_fit(self): self.good = None
-    interrupted = after_fit
+    _put_back = after_fit
 
     def after_loss(self): # Runs for every batch, training and validation
         "Check the loss, on a GPU those of some steps; raises `FloatingPointError` naming the step."
@@ -433,7 +439,7 @@ class RunLog(Callback):
         self._write(self.files.metrics, self.epochs)
 
     def after_fit(self): self.learn.remove_cbs(self.clocks)
-    interrupted = after_fit
+    _put_back = after_fit
 
     def _zero(self): return dict(images=0, seconds=0., waited=0.)
     def _whole_epoch(self):

@@ -480,4 +480,4 @@ class Checkpoint(Callback):
         raise TrainingStopped(self.signals.name or 'SIGTERM', self.train_iter, self.folder)
 
     def after_fit(self): self.signals.stop()
-    interrupted = after_fit
+    _put_back = after_fit

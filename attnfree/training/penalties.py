@@ -44,3 +44,5 @@ class Penalty(Callback):
     def after_batch(self):
         "Stop collecting, and forget what was kept."
         self.context.close()
+
+    after_fit = _put_back = after_batch

@@ -109,6 +109,7 @@ class ManyProcesses(Callback):
             metric.total,metric.count = sums.tolist()
 
     def after_fit(self): self.learn.model = unwrap_model(self.model)
+    _put_back = after_fit
 
 # %% ../../nbs/training/00_processes.ipynb #4d1e0a02
 def machine_name(
