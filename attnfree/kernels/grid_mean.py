@@ -179,8 +179,8 @@ def grid_backward(k, v, count, w, p, spans, query, grad, dk, dv, dq, z, x, rows,
             g = _of_mean(g, gates, total/weight*LARGE, dq, at, inside, GATE)/weight
             tl.store(rows + at, top, mask=inside)
             tl.store(rows + size + at, low, mask=inside)
-            tl.store(rows + 2*size + at, g, mask=inside)
-            tl.store(rows + 3*size + at, -g*(total/weight), mask=inside)
+            tl.store(rows + size + size + at, g, mask=inside)
+            tl.store(rows + size + size + size + at, -g*(total/weight), mask=inside)
         tl.debug_barrier() # other threads read of the rows than wrote them
         for start in range(0, n, 16):
             i = start + tl.arange(0, 16)[:,None]
@@ -193,8 +193,8 @@ def grid_backward(k, v, count, w, p, spans, query, grad, dk, dv, dq, z, x, rows,
                 low = tl.load(at + size, mask=c < end, other=0.)
                 bias = tl.load(w + t*n + i, mask=i < n, other=-float('inf'))
                 e = _weight(key, bias, times, top, low, COUNT)
-                gs += e*tl.load(at + 2*size, mask=c < end, other=0.)
-                hs += e*tl.load(at + 3*size, mask=c < end, other=0.)
+                gs += e*tl.load(at + size + size, mask=c < end, other=0.)
+                hs += e*tl.load(at + size + size + size, mask=c < end, other=0.)
             at,inside = (text*n + i)*d + c,(i < n) & (c < end)
             tl.store(dv + at, gs.to(dv.dtype.element_ty), mask=inside)
             _store_keys(dk, text, group, i, c, n, d, end, width, (gs*value + hs)*LARGE, SHARED)
@@ -263,8 +263,8 @@ def weight_gradients(k, v, count, w, p, spans, z, x, rows, dw, n, d, width, size
                     at = rows + (text*n + i)*d + c
                     top = tl.load(at, mask=i < n, other=HIGHEST)
                     low = tl.load(at + size, mask=i < n, other=0.)
-                    g = tl.load(at + 2*size, mask=i < n, other=0.)
-                    h = tl.load(at + 3*size, mask=i < n, other=0.)
+                    g = tl.load(at + size + size, mask=i < n, other=0.)
+                    h = tl.load(at + size + size + size, mask=i < n, other=0.)
                     total += _weight(key, bias, times, top, low, COUNT)*(g*value + h)
             tl.store(dw + i*n + j, total*LARGE, mask=(i < n) & (j < n))
     else:
@@ -372,7 +372,7 @@ def grid_mean(
         raise ValueError(f"k has {k.shape[1]} tokens, more than the {FEW} that these kernels "
                          "hold: use full_mean(..., kernel=False)")
     dtype = torch.promote_types(k.dtype, v.dtype)
-    count = None if key_padding_mask is None else key_padding_mask.logical_not().float()
+    count = None if key_padding_mask is None else (~key_padding_mask).float().contiguous()
     if not v.numel(): return sum((t.sum() for t in (k, w, query) if t is not None), v) # nothing
     w = (w if w.ndim == 3 else w[None]).float().contiguous()
     query = None if query is None else _rows(query.to(dtype).expand_as(v))

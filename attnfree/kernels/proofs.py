@@ -203,7 +203,7 @@ def small_case(
     device:str, # Device of the tensors
     *rest,      # Shapes of more tensors
 )->tuple:       # Keys, values and those, all with gradients; a padding mask
-    "Random inputs to try kernels with, of 40 tokens and 34 channels: two tiles of each."
+    "Random inputs to try kernels with, of 40 tokens and 34 channels."
     generator = torch.Generator().manual_seed(0)
     def random(*shape): return torch.randn(*shape, generator=generator).to(device)
     shapes = (2, 40, 34),(2, 40, 34),*rest
