@@ -68,7 +68,7 @@ def read_files(source):
 
 
 def test_there_are_scripts():
-    assert SCRIPTS == ['make_aft', 'make_gmlp', 'make_recall']
+    assert SCRIPTS == ['make_aft', 'make_gmlp', 'make_lavit', 'make_recall']
 
 
 @pytest.mark.parametrize('name', [*SCRIPTS, 'make_data_pictures'])
