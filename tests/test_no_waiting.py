@@ -125,6 +125,7 @@ def test_a_loss_that_was_not_finite_is_named_late():
     watch, losses = StopOnNaN(), torch.ones(9)
     losses[4:6] = torch.tensor([torch.inf, torch.nan])
     watch.learn, watch.recent = Step(torch.ones(1), torch.ones(1)), [*enumerate(losses)]
+    watch.learn.model, watch.good = torch.nn.Module(), {}  # as in an epoch
     with pytest.raises(FloatingPointError, match='the loss is inf at step 4 '): watch.after_train()
     watch.recent = [*enumerate(losses[:4])]
     watch.after_train()
