@@ -372,7 +372,8 @@ def grid_mean(
         raise ValueError(f"k has {k.shape[1]} tokens, more than the {FEW} that these kernels "
                          "hold: use full_mean(..., kernel=False)")
     dtype = torch.promote_types(k.dtype, v.dtype)
-    count = None if key_padding_mask is None else (~key_padding_mask).float().contiguous()
+    count = None
+    if key_padding_mask is not None: count = key_padding_mask.logical_not().float().contiguous()
     if not v.numel(): return sum((t.sum() for t in (k, w, query) if t is not None), v) # nothing
     w = (w if w.ndim == 3 else w[None]).float().contiguous()
     query = None if query is None else _rows(query.to(dtype).expand_as(v))

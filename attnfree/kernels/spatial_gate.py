@@ -166,7 +166,8 @@ def gate_tokens(
     "Tokens times their gates, `z*(W read + b)` (Liu et al. 2021, Eqs. 2 and 3), as in the unit."
     if z.shape[1] > FEW:
         raise ValueError(f"z has {z.shape[1]} tokens, more than the {FEW} that these kernels hold")
-    if not z.numel(): return sum((t.sum() for t in (read, weight, bias)), z) # nothing to gate
+    if not z.numel(): # nothing to gate
+        return sum((t.sum() for t in (read, weight, bias, extra) if t is not None), z)
     extra = None if extra is None else extra.to(z.dtype).contiguous()
     weight,bias = weight.float().contiguous(),bias.float().contiguous()
     return _Gate.apply(_rows(z), read.contiguous(), weight, bias, extra)
