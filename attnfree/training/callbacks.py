@@ -246,9 +246,10 @@ class Precision(MixedPrecision):
         self.context.close()
         self.context.enter_context(self.autocast)
 
-    def after_loss(self): self.context.close()
-    def after_batch(self): self.context.close() # one that was cancelled
-    def _put_back(self): self.context.close() # autocast is a state of the whole thread
+    def after_batch(self):
+        "Leave autocast, which is a state of the whole thread; after a cancelled batch, too."
+        self.context.close()
+    after_loss = _put_back = after_batch
 
     def after_fit(self):
         "Leave autocast, wherever the fit was cancelled."
