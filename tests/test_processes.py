@@ -54,6 +54,27 @@ def test_several_are_as_one(tmp_path, alone, world):
     assert log(folder).count('The run is in') == 1
 
 
+SCRIPT = """
+import os, torch
+from attnfree.training.processes import join_processes
+join_processes()
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2))
+model(torch.randn(4, 3)).sum().backward()
+del model
+torch.distributed.destroy_process_group()
+print('threads', len(os.listdir('/proc/self/task')))
+"""
+
+
+def test_no_thread_outlives_the_group():
+    "One that lets a tensor go while Python ends makes PyTorch abort the process."
+    shared = dict(WORLD_SIZE='2', MASTER_ADDR='127.0.0.1', MASTER_PORT=str(free_port()))
+    ranks = [subprocess.Popen([sys.executable, '-W', 'ignore', '-c', SCRIPT], text=True,
+                              stdout=subprocess.PIPE, env=os.environ | shared | dict(RANK=rank))
+             for rank in '01']
+    assert [rank.communicate(timeout=100)[0] for rank in ranks] == ['threads 1\n']*2
+
+
 def test_killed_and_resumed(tmp_path):
     "One of two processes is killed: the other ends by itself and says so; both resume as if not."
     whole, folder = tmp_path/'whole', tmp_path/'run'

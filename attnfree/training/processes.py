@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn # imported later, it would keep a group and its threads alive
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from fastai.callback.core import Callback
