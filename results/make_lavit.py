@@ -14,6 +14,7 @@ The runs are made by this command, in hours of a processor (results/board/budget
 from making import main
 
 RUNS = {'with the loss, 0.1': 'lavit_nano_32_diagonality=0.1',
+        'with the loss, 0.01': 'lavit_nano_32_diagonality=0.01',
         'without the loss': 'lavit_nano_32_diagonality=0',
         'without the residual': 'lavit_nano_32_no_ar',
         'without less attention': 'lavit_nano_32_no_la'}
