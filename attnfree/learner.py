@@ -67,14 +67,18 @@ class _LightLearner(Learner):
             return super()._do_one_batch()
 
     def _with_events(self, f, event_type, *args):
-        "As fastai does it; an error leaves no callback in the middle of a batch or an evaluation."
+        "As fastai does it; an error leaves nothing of its batch, evaluation, or fit behind."
         if event_type != 'fit' and not (event_type == 'validate' and self.lock.locked()):
             return super()._with_events(f, event_type, *args)
         try: return super()._with_events(f, event_type, *args)
         except BaseException:
+            fit = event_type == 'fit'
             for callback in [*self.cbs]:
                 getattr(type(callback), '_put_back', noop)(callback)
-                if event_type == 'fit': callback.run = True # as fastai does after a fit
+                if not fit: continue
+                getattr(type(callback), '_end_fit', noop)(callback)
+                callback.run = True # as fastai does after a fit
+            if fit: self.opt.zero_grad()
             raise
 
     def load(self, *args, **kwargs):

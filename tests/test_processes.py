@@ -68,11 +68,14 @@ print('threads', len(os.listdir('/proc/self/task')))
 
 def test_no_thread_outlives_the_group():
     "One that lets a tensor go while Python ends makes PyTorch abort the process."
-    shared = dict(WORLD_SIZE='2', MASTER_ADDR='127.0.0.1', MASTER_PORT=str(free_port()))
+    shared = dict(WORLD_SIZE='2', MASTER_ADDR='127.0.0.1', MASTER_PORT=str(free_port()),
+                  ACCELERATE_USE_CPU='true')
     ranks = [subprocess.Popen([sys.executable, '-W', 'ignore', '-c', SCRIPT], text=True,
                               stdout=subprocess.PIPE, env=os.environ | shared | dict(RANK=rank))
              for rank in '01']
-    assert [rank.communicate(timeout=100)[0] for rank in ranks] == ['threads 1\n']*2
+    try: assert [rank.communicate(timeout=100)[0] for rank in ranks] == ['threads 1\n']*2
+    finally:
+        for rank in ranks: rank.kill()
 
 
 def test_killed_and_resumed(tmp_path):

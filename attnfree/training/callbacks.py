@@ -184,17 +184,24 @@ class EMA(Callback):
     def before_validate(self):
         "Evaluate the average."
         if self.average is None or self.trained is not None: return
+        self.average.to(next(self.model.parameters()).device) # of a network not trained yet
         self.trained,self.learn.model = self.learn.model,self.average.module
 
     def after_validate(self):
         "Put the trained network back."
         if self.trained is not None: self.learn.model,self.trained = self.trained,None
+    after_fit = after_validate # after a fit that was cancelled there
     _put_back = after_validate # after an error; Learners of attnfree_learner call it
 
     def restart(self):
         "Start from the current weights: others have been loaded."
         self.steps = 0
         self.before_fit()
+
+    @property
+    def finite(self): # A step with gradients that are not finite spoils the average
+        "Whether all numbers of the average are finite."
+        return all(value.isfinite().all() for value in self.average.module.state_dict().values())
 
     def state_dict(self): return dict(steps=self.steps, weights=self.average.module.state_dict())
     def load_state_dict(self, state):
@@ -276,7 +283,7 @@ class StopOnNaN(Callback):
     def after_train(self): self._look()
     def after_validate(self): self._look()
     def after_fit(self): self.good = None
-    _put_back = after_fit
+    _end_fit = after_fit # after an error, which ends the fit
 
     def after_loss(self): # Runs for every batch, training and validation
         "Check the loss, on a GPU those of some steps; raises `FloatingPointError` naming the step."
@@ -298,6 +305,9 @@ class StopOnNaN(Callback):
         if self.good is None: # an evaluation
             raise FloatingPointError(f"the loss is {loss} in an evaluation: check the data")
         trained_model(self.learn).load_state_dict(self.good)
+        self.learn.opt.clear_state() # what is not finite may have reached the running means
+        ema = getattr(self.learn, 'ema', None)
+        if ema is not None and not ema.finite: ema.restart()
         raise FloatingPointError(f"the loss is {loss} at step {step} (epoch {self.learn.epoch}); "
                                  "the weights are back at the start of that epoch. "
                                  "Lower the learning rate, warm up longer, or check the data")
@@ -439,8 +449,11 @@ class RunLog(Callback):
         self.of_epoch,self.earlier = self._zero(),self._zero()
         self._write(self.files.metrics, self.epochs)
 
-    def after_fit(self): self.learn.remove_cbs(self.clocks)
-    _put_back = after_fit
+    def after_fit(self):
+        "Leave nothing of an epoch that was interrupted to the next fit."
+        self.learn.remove_cbs(self.clocks)
+        self.computed,self.earlier = 0.,self._zero()
+    _end_fit = after_fit
 
     def _zero(self): return dict(images=0, seconds=0., waited=0.)
     def _whole_epoch(self):

@@ -480,4 +480,4 @@ class Checkpoint(Callback):
         raise TrainingStopped(self.signals.name or 'SIGTERM', self.train_iter, self.folder)
 
     def after_fit(self): self.signals.stop()
-    _put_back = after_fit
+    _end_fit = after_fit

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn # imported later, it would keep a group and its threads alive
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from fastai.callback.core import Callback
@@ -20,6 +19,9 @@ from fastai.callback.progress import ProgressCallback
 from fastai.torch_core import default_device
 from fastcore.basics import noop
 from ..errors.arguments import Amount,checked
+
+# If first imported when the network is wrapped, it keeps the group, and threads, alive.
+if dist.is_available(): import torch.distributed.nn
 
 # %% ../../nbs/training/00_processes.ipynb #5c77379d
 def rank_and_world()->tuple[int,int]: # Number of this process, and how many there are
@@ -97,7 +99,8 @@ class ManyProcesses(Callback):
             if 'total' not in vars(metric):
                 raise TypeError(f"metric {metric.name!r} keeps no total and count, so it cannot be "
                                 "added up over processes: use an AvgMetric")
-        self.learn.model = DistributedDataParallel(self.model, broadcast_buffers=False)
+        self.learn.model = DistributedDataParallel(self.model)
+        self.learn.model.broadcast_buffers = False # they are equal, or each rank's own
 
     def after_validate(self):
         "Replace each rank's sums by those of all, so that every image counts once."
@@ -110,7 +113,7 @@ class ManyProcesses(Callback):
             metric.total,metric.count = sums.tolist()
 
     def after_fit(self): self.learn.model = unwrap_model(self.model)
-    _put_back = after_fit
+    _end_fit = after_fit
 
 # %% ../../nbs/training/00_processes.ipynb #4d1e0a02
 def machine_name(
