@@ -21,10 +21,10 @@ from fastai.data.core import DataLoaders
 from fastai.torch_core import set_seed
 from torch import nn
 from ..errors.arguments import Whole,Workers,checked
-from ..training.callbacks import ConsoleLog,evaluated_model,RunLog
+from ..training.callbacks import ConsoleLog,evaluated_model,LOOK_EVERY,RunLog
 from ..training.checkpoint import Checkpoint,save_tensors,TrainingStopped
 from .imports import first_line,line_of
-from ..learner import attnfree_learner,fit_recipe,new_run,read_config
+from ..learner import attnfree_learner,fit_recipe,new_run,read_config,_GRAPHS
 from ..learner import recipe_schedule,save_run
 from ..training.loader import loader_speed
 from ..errors.files import write_atomically,write_figure
@@ -267,19 +267,22 @@ def _network_speed(plan, seconds=2):
     settings,inputs,batch = plan.settings,plan.dls.n_inp,plan.dls.train.one_batch()
     batch = [part if part is None else part.as_subclass(torch.Tensor) for part in batch]
     net = check_plan(plan).to(plan.dls.device).train()
-    if settings.compile: net.compile()
+    graphs = settings.compile == 'graphs'
+    if settings.compile: net.compile(**_GRAPHS if graphs else {})
     loss,steps = plan.task.loss(settings),0
-    optimiser = torch.optim.AdamW(net.parameters(), settings.lr)
+    optimiser = torch.optim.AdamW(net.parameters(), settings.lr, fused=True)
     dtype = torch.float16 if settings.precision == 'fp16' else torch.bfloat16
     mixed = torch.autocast(plan.dls.device.type, dtype, enabled=settings.precision != 'fp32')
-    while steps < 3 or perf_counter() - begin < seconds:
-        if steps == 2: begin = perf_counter() # the first two steps prepare
+    while steps < 4 or perf_counter() - begin < seconds:
+        if steps == 3: begin = perf_counter() # the first three steps prepare
+        if graphs: torch.compiler.cudagraph_mark_step_begin()
         with mixed: scores = net(*batch[:inputs])
         value = loss(scores.float(), *batch[inputs:])
         value.backward(); optimiser.step(); optimiser.zero_grad()
-        value.item() # waits for a GPU
         steps += 1
-    return (steps - 2)*len(batch[-1])/(perf_counter() - begin)
+        if steps < 4 or steps % LOOK_EVERY == 0: value.item() # waits for a GPU
+    value.item()
+    return (steps - 3)*len(batch[-1])/(perf_counter() - begin)
 
 @checked
 def report_loader(

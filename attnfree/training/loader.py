@@ -395,9 +395,10 @@ def _now():
 def loader_speed(
     dl:RepeatableDL, # The loader to measure, transforms of batches included
     batches:int=50,  # Up to this many batches
-    warmup:int=2,    # Batches before these, not counted
+    warmup:int=None, # Batches before these, not counted; `None`: 2, and what workers make ahead
 )->dict[str,float]:  # `images per second`, and `per worker`
     "How many items per second the loader alone delivers."
+    if warmup is None: warmup = min(2 + 2*dl.fake_l.num_workers, max(2, len(dl)//2))
     count,start = 0,_now()
     for i,batch in enumerate(dl):
         if i+1 == warmup: start = _now()
