@@ -42,6 +42,7 @@ from .training.loader import RepeatableDL,end_workers,place_data
 from .training.optimiser import GroupedAdamW,parameter_groups,warmup_schedule
 from .training.processes import ManyProcesses,rank_and_world
 from .run.recipes import PENALTIES,recipe_fields,Settings,settings_from
+from .tasks.scores import evaluating
 from .tasks import build_network,task_named,task_of,TASKS
 from .vision import create_model,TIMM
 
@@ -452,4 +453,5 @@ def predict(
     image,said = on_trained_ground(image, config)
     if said: warnings.warn(f'the image was {said}', stacklevel=2)
     x = image_tensor(image, config['data']).to(next(model.parameters()).device)
-    return {answer.name: answer.value for answer in task.predictions(model(x)[0], config['data'])}
+    with evaluating(model): scores = model(x)[0]
+    return {answer.name: answer.value for answer in task.predictions(scores, config['data'])}

@@ -76,6 +76,9 @@ def quick_imports():
         with warnings.catch_warnings():
             warnings.filterwarnings('ignore', '`torch.jit.script` is deprecated')
             yield
+    except KeyboardInterrupt:
+        print('interrupted', file=sys.stderr)
+        raise SystemExit(130) from None
     finally:
         if was: gc.enable()
 

@@ -69,6 +69,10 @@ class DataSet:
             raise ValueError(f"{str(options['tokenizer'])!r} is a tokenizer for texts, and "
                              f"data={self.name!r} holds {task.inputs}: leave out --tokenizer and "
                              "--start")
+        if path is not None and 'path' not in known:
+            raise ValueError(f"path={str(path)!r}: data={self.name!r} reads no folder; leave path "
+                             "out, or name the data that are in it, such as data='imagenet' for "
+                             "images in a folder per class")
         given = dict(path=path, **options)
         return reader(**{name: value for name,value in given.items() if name in known})
 

@@ -35,7 +35,7 @@ from torchvision.transforms.functional import normalize,to_tensor
 from ..errors.arguments import Count,Seed,Workers,checked,user_path,within
 from ..errors.files import readable_file,write_atomically
 from ..training.loader import RepeatableDL,TensorTable
-from ..errors.pictures import read_picture
+from ..errors.pictures import is_of_machine,read_picture
 from ..training.processes import rank_and_world
 from ..tasks import task_named
 
@@ -452,7 +452,9 @@ def _class_name(folder): return unicodedata.normalize('NFC', folder.name)
 def _why_not(file):
     "Why an image cannot be read, or nothing; a JPEG is decoded at an eighth of its size."
     try: read_picture(os.fsdecode(file), small=True)
-    except OSError as error: return str(error.__cause__)
+    except OSError as error:
+        if is_of_machine(error): raise
+        return str(error.__cause__) or type(error.__cause__).__name__
 
 def _only_good(files, skip_bad):
     "The images that can be read; raises `OSError` for the first bad one unless these are skipped."

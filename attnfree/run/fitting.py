@@ -43,11 +43,11 @@ def draw_run(
     dls:DataLoaders, # Its data
 )->list[str]:        # Names of the files
     "Draw curves, and the task's figures of a trained network, into its run folder."
-    task,run = task_of(dls),Path(run)
-    curves = plot_curves(Run(run).epochs(), task.monitor(task.metrics(dls)))
+    task,run = task_of(dls),Run(run)
+    curves = plot_curves(run.epochs(), task.monitor(task.metrics(dls)))
     pictures = dict(curves=curves) | task.pictures(model, dls)
     for name,figure in pictures.items():
-        write_figure(run/f'{name}.png', figure, write_atomically, dpi=100)
+        write_figure(run.folder/f'{name}.png', figure, write_atomically, dpi=100)
     return [f'{name}.png' for name in pictures]
 
 # %% ../../nbs/run/04_fitting.ipynb #5355657c
@@ -138,10 +138,11 @@ def run_plan(
         _trained(plan, net)
         return None
     with _only_thread(),run.alone():
-        if run.begun and not plan.resume:
-            raise FileExistsError(f"run={str(plan.run)!r} holds a training, which is never "
-                                  "overwritten: pass resume=True to go on with it, or another "
-                                  "folder")
+        if not (plan.resume or run.empty):
+            kept = 'a training' if run.begun else 'something'
+            raise FileExistsError(f"run={str(plan.run)!r} holds {kept}, which is never "
+                                  "overwritten: pass another folder"
+                                  + ', or resume=True to go on with it'*run.begun)
         _agree(plan) # only now do the others look for a checkpoint
         net = _trained(plan, net)
         save_tensors(run.weights, net.state_dict())
@@ -166,7 +167,7 @@ def train(
     if resume and Run(run).begun:
         if kept := read_config(run).get('training'):
             _check_same(run, settings_from(kept), settings)
-    plan = make_plan(settings, dls, Path(run), source, resume=resume, every=every,
+    plan = make_plan(settings, dls, run, source, resume=resume, every=every,
                      log=log)
     return run_plan(plan, check_plan(plan))
 

@@ -31,15 +31,15 @@ from ..training.loader import place_data
 from ..training.optimiser import parameter_groups
 from ..training.processes import rank_and_world
 from .recipes import (PENALTIES,default_recipe,parse_settings,recipe as settings_of,
-                              recipe_fields,Settings)
+                              recipe_fields,Settings,_one_length)
 from ..tasks import build_network,task_of
 
 # %% ../../nbs/run/03_plan.ipynb #e0209636
-def _given(fields, model, epochs):
-    "The settings from `field=value` and from the options that are short for it."
+def _given(fields, **options):
+    "The settings from `field=value`; raises `ValueError` where an option contradicts them."
     given = parse_settings(fields or [])
-    for name,value in dict(model=model, epochs=epochs).items():
-        if value is not None and given.setdefault(name, value) != value:
+    for name,value in options.items():
+        if value is not None and given.get(name, value) != value:
             raise ValueError(f"--{name} {value} and --set {name}={given[name]} contradict each "
                              "other: give one of them")
     return given
@@ -53,6 +53,10 @@ def _check_same(run, kept, requested):
                              f"{value!r}: a resumed run keeps its settings; start a new one "
                              "for others")
 
+def _absolute(path):
+    "An absolute path."
+    return str(user_path(path).resolve()) if path else None
+
 def _begun_settings(run, recipe, given, start):
     "Settings and source of a resumed run; raises `ValueError` if others are requested."
     config = read_config(run)
@@ -63,12 +67,15 @@ def _begun_settings(run, recipe, given, start):
     if not isinstance(config.get('training'), dict) or not isinstance(config.get('source'), dict):
         raise ValueError(f"out={str(run)!r} was not written by attnfree_train: its configuration "
                          "has no training and source to resume from")
+    if config['source'].get('data') is None:
+        raise ValueError(f"out={str(run)!r} was trained in Python, on data that it does not name: "
+                         f"go on there, with train(recipe, dls, {str(run)!r}, resume=True)")
     kept = settings_of(config['training'])
     asked = (recipe_fields(recipe) if recipe else {}) | given
     if asked.get('precision') == 'auto': given = given | dict(precision=kept.precision)
     if config['source'].get('start'): given = dict(tokenizer=None) | given # that of the start
     _check_same(run, kept, dict(settings_of(recipe, **given) if recipe else kept) | given)
-    if start is not None and start != config['source'].get('start'):
+    if start is not None and config['source'].get('start') not in (start, _absolute(start)):
         raise ValueError(f"start={start!r}, but the run in {run} has start="
                          f"{config['source'].get('start')!r}: leave it out to resume")
     return kept,config['source']
@@ -99,11 +106,9 @@ def _with_network(start, given):
 def _new_settings(recipe, data, task, given, start):
     "The settings of a new run."
     if recipe is not None: given = _with_data(recipe, data, task, given)
-    if task is not None and given.get('task', task) != task:
-        raise ValueError(f"--task {task} and --set task={given['task']} contradict each other: "
-                         "give one of them")
     if start is not None: given = _with_network(start, given)
-    return settings_of(recipe or default_recipe(data or 'digits', task), **given)
+    data,task = data or given.get('data', 'digits'),task or given.get('task')
+    return settings_of(recipe or default_recipe(data, task), **given)
 
 @checked
 def requested_settings(
@@ -118,11 +123,11 @@ def requested_settings(
     run:str|Path=None,             # Run folder to resume; `None`: a new run
 )->tuple[Settings,dict]:           # Of the training, and the `source` of the data
     "Complete the settings of a training; raises `ValueError` for contradictions."
-    given = _given(fields, model, epochs)
+    given = _given(fields, model=model, epochs=epochs, data=data, task=task)
+    short = dict(model=model, epochs=epochs) | (dict(data=data, task=task) if run else {})
+    given |= {name: value for name,value in short.items() if value is not None}
     if run is None: return _new_settings(recipe, data, task, given, start),dict(start=start)
-    named = dict(data=data, task=task)
-    named = {name: value for name,value in named.items() if value is not None}
-    return _begun_settings(run, recipe, given | named, start)
+    return _begun_settings(run, recipe, given, start)
 
 # %% ../../nbs/run/03_plan.ipynb #833b87ce
 @dataclass(frozen=True)
@@ -150,7 +155,7 @@ class Plan:
 def make_plan(
     settings:Settings, # Of the training
     dls:DataLoaders,   # The data, for the task `dls.task`
-    run:Path=None,     # Folder of the run; `None`: the next free number under `runs/`
+    run:str|Path=None, # Folder of the run; `None`: the next free number under `runs/`
     source:dict={},    # Where data and weights come from
     *,
     resume:bool=False, # Resume from the checkpoint in the folder
@@ -161,7 +166,10 @@ def make_plan(
     task = task_of(dls)
     settings = settings.replace(task=task.name)
     with error_context(f'task={task.name!r}'): task.check(settings)
+    _one_length(settings)
     recipe_schedule(dls, settings) # raises for a warm-up longer than the run
+    if settings.precision == 'fp16' and (dls.device is None or dls.device.type == 'cpu'):
+        raise ValueError("precision='fp16' needs a GPU: use 'bf16'")
     for name in log.split(',') if log else ():
         if name not in ('tensorboard', 'wandb'):
             raise ValueError(f"log={log!r} must be tensorboard or wandb, or both with a comma")
@@ -171,14 +179,11 @@ def make_plan(
         data = dls.source.about(dls) if hasattr(dls, 'source') else data_config(dls)
     with error_context(f"task={task.name!r}: its network cannot be planned"):
         arguments,refused = task.networks.arguments(task, settings, data)
+    if run is not None: run = user_path(run, 'run')
     return Plan(settings, dls, data, arguments, run, source, resume=resume, every=every, log=log,
                 refused=tuple(refused))
 
 # %% ../../nbs/run/03_plan.ipynb #f2fda991
-def _absolute(path):
-    "An absolute path."
-    return str(user_path(path).resolve()) if path else None
-
 def _create_dls(settings, task, path, workers, skip_bad, tokenizer):
     "The data of a training, by its settings."
     name = settings.data
@@ -221,8 +226,7 @@ def plan_training(
     if start is not None and Run(user_path(start)).begun: start = _absolute(start)
     source = source | dict(data=name, path=_absolute(path), start=start)
     resume = run is not None
-    plan = make_plan(settings, dls, Path(run) if resume else None, source, resume=resume,
-                     every=every, log=log)
+    plan = make_plan(settings, dls, run, source, resume=resume, every=every, log=log)
     if resume and json.loads(json.dumps(plan.arguments)) != read_config(run)['model']:
         raise ValueError(f"the network of {run} was built as {read_config(run)['model']}, and its "
                          f"task and data now ask for {plan.arguments}: use those that it was "

@@ -133,8 +133,12 @@ def check_scores(
     why:str,         # Why, in words
 )->None:
     "Raise `ValueError` if a network does not have the number of scores needed."
-    if model.num_classes != scores:
-        raise ValueError(f"model has num_classes={model.num_classes}, {why}: build it with "
+    has = getattr(model, 'num_classes', None)
+    if has is None:
+        raise ValueError(f"model is a {type(model).__name__} without num_classes: take a network "
+                         "of attnfree or timm, or a Learner of fastai's own")
+    if has != scores:
+        raise ValueError(f"model has num_classes={has}, {why}: build it with "
                          f"num_classes={scores} or call model.reset_classifier({scores})")
 
 class ImageNetworks(Networks):

@@ -263,7 +263,7 @@ def restore_training(
     state:dict,    # From training_state
 )->None:
     "Put back all but position and random numbers; raises `ValueError` for another training."
-    if not hasattr(learn.dls.train, 'start_at'):
+    if state['position'][1] and not hasattr(learn.dls.train, 'start_at'):
         raise TypeError(f"dls.train is a {type(learn.dls.train).__name__}, which cannot go on in "
                         "the middle of an epoch: use a RepeatableDL")
     _check_state(learn, state)
@@ -356,8 +356,8 @@ class Checkpoint(Callback):
         every:int=0,              # Save every n steps too; 0: only after each epoch
         monitor:str='valid_loss', # Loss or metric whose best epoch is kept
     ):
-        self.folder,self.resume,self.every,self.monitor = Path(folder),resume,every,monitor
-        self.files = Run(folder)
+        self.files,self.resume,self.every,self.monitor = Run(folder),resume,every,monitor
+        self.folder = self.files.folder
         self.best,self.signals = None,Signals()
         self.found,problem = self._find() if resume else (None, None)
         self.last_is_whole = resume and problem is None
@@ -453,14 +453,21 @@ class Checkpoint(Callback):
         learn,world = self.learn,rank_and_world()[1]
         if not learn.training:
             # only a process alone: of several, one may have fewer validation batches than another
-            if self.signals.name and world == 1: self._stop(learn.epoch, len(learn.dls.train))
+            if self.signals.name and world == 1:
+                self._save_within(learn.epoch, len(learn.dls.train))
+                self._stop()
             return
         if self.accumulation and self.accumulation.count: return # within a step
         batch = (self.first_batch if learn.epoch == self.skipped else 0) + learn.iter + 1
         asks = world == 1 or _asks(learn.train_iter, next(learn.model.parameters()).device)
-        if asks and self._heard(): self._stop(learn.epoch, batch)
+        heard = asks and self._heard()
         due = self.every and learn.train_iter-self.saved_at >= self.every
-        if due and batch < len(learn.dls.train): self.save(learn.epoch, batch)
+        if heard or due and batch < len(learn.dls.train): self._save_within(learn.epoch, batch)
+        if heard: self._stop()
+
+    def _save_within(self, epoch, batch):
+        "Save within an epoch, where the loader can go on there; else its beginning stays."
+        if hasattr(self.dls.train, 'start_at'): self.save(epoch, batch)
 
     def after_epoch(self):
         "Save, keep the best weights, and stop if a signal came."
@@ -469,15 +476,18 @@ class Checkpoint(Callback):
             self.best,weights = value,_finite(evaluated_model(self.learn).state_dict(), self.learn)
             about = dict(epoch=str(self.epoch+1), value=str(float(value)))
             if rank_and_world()[0] == 0: save_tensors(self.files.best, weights, about)
-        if self._heard() and self.epoch+1 < self.n_epoch: self._stop(self.epoch+1, 0)
         self.save(self.epoch+1, 0)
+        if self._heard(): self._stop()
 
     def _heard(self): return self.signals.heard(next(self.learn.model.parameters()).device)
 
-    def _stop(self, epoch, batch):
-        self.save(epoch, batch)
+    def _stop(self):
         self.signals.stop()
         raise TrainingStopped(self.signals.name or 'SIGTERM', self.train_iter, self.folder)
 
-    def after_fit(self): self.signals.stop()
-    _end_fit = after_fit
+    def after_fit(self):
+        "Listen no more; raises `TrainingStopped` for a signal during the last epoch's end."
+        if self._heard(): self._stop()
+        self.signals.stop()
+
+    def _end_fit(self): self.signals.stop()

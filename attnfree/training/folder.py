@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 from filelock import FileLock,Timeout
+from ..errors.arguments import user_path
 from ..errors.files import path_inside,readable_file,remains,write_atomically
 
 # %% ../../nbs/training/03_folder.ipynb #f01d0007
@@ -23,7 +24,7 @@ class Run:
     def __init__(self,
         folder:str|Path, # Where it is, or will be
     ):
-        self.folder = Path(folder)
+        self.folder = user_path(folder, 'folder')
         self.config = self.folder/'config.json'
         self.weights = self.folder/'model.safetensors'         # at the end
         self.best = self.folder/'best.safetensors'             # of the best epoch

@@ -24,6 +24,7 @@ from torch._C import DisableTorchFunctionSubclass
 from torch.utils.data._utils.pin_memory import pin_memory
 from torch.utils.data._utils.signal_handling import _remove_worker_pids
 from ..errors.arguments import checked
+from ..errors.pictures import is_of_machine
 from .processes import rank_and_world
 
 # %% ../../nbs/training/01_loader.ipynb #f3574829
@@ -255,8 +256,8 @@ class RepeatableDL(TfmdDL):
         first = s or 0
         for other in range(first, first + (100 if self.skip_bad else 1)):
             try: return super().create_item(other % self.n)
-            except OSError:
-                if not self.skip_bad: raise
+            except OSError as error:
+                if not self.skip_bad or is_of_machine(error): raise
                 self.bad[other % self.n] = 1
                 # Validation leaves it out, so that no other image counts twice.
                 if not self.shuffle: raise SkipItemException()
