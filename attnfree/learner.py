@@ -410,8 +410,10 @@ def load(
             raise FileNotFoundError(f"run={str(run)!r} is published with the weights at its end: "
                                     "leave out 'best'")
         best = ", or take load(run, 'best')" if files.best.exists() else ''
-        raise FileNotFoundError(f"run={str(run)!r} holds no {file.name}: it did not "
-                                f"finish. Go on with attnfree_train --resume --out {run}{best}")
+        by_command = (config.get('source') or {}).get('data') is not None
+        on = f'attnfree_train --resume --out {run}' if by_command else 'train(..., resume=True)'
+        raise FileNotFoundError(f"run={str(run)!r} holds no {file.name}: it did not finish. "
+                                f"Go on with {on}{best}")
     if files.folder.parent == WEIGHTS: check_published(files.folder)
     check_imports(config)
     model = build_model(config)

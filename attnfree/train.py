@@ -132,6 +132,7 @@ def attnfree_train(
     if list: return _print_recipes()
     with quick_imports():
         from torch import distributed
+        from attnfree.data.datasets import data_set_for
         from attnfree.run.imports import import_all
         from attnfree.training.processes import join_processes
         from attnfree.run.plan import plan_training,requested_settings
@@ -147,6 +148,12 @@ def attnfree_train(
         settings,source = requested_settings(
             set, recipe=recipe, data=data, task=task, model=model, epochs=epochs, start=start,
             run=out if resume else None)
+        if path is not None and not resume:
+            data_set,of_data = data_set_for(settings.data, settings.task)
+            if not data_set.reads_path(of_data):
+                raise ValueError(f"path={path!r}: data={settings.data!r} reads no folder; name "
+                                 "the data that are there, such as --data imagenet for images in "
+                                 "a folder per class")
         source = source | dict(path=path or source.get('path'), imports=imported)
         run = user_path(out, 'out') if resume else None
         plan = plan_training(settings, source, run, **same)

@@ -2,6 +2,7 @@
 import sys
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest, torch
 from torch._subclasses import FakeTensorMode
@@ -125,6 +126,7 @@ def test_a_loss_that_was_not_finite_is_named_late():
     watch, losses = StopOnNaN(), torch.ones(9)
     losses[4:6] = torch.tensor([torch.inf, torch.nan])
     watch.learn, watch.recent = Step(torch.ones(1), torch.ones(1)), [*enumerate(losses)]
+    watch.learn.opt = SimpleNamespace(clear_state=lambda: None)
     watch.learn.model, watch.good = torch.nn.Module(), {}  # as in an epoch
     with pytest.raises(FloatingPointError, match='the loss is inf at step 4 '): watch.after_train()
     watch.recent = [*enumerate(losses[:4])]

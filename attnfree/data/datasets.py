@@ -52,6 +52,12 @@ class DataSet:
         named = task.name in self.tasks or self.name in task.data
         return named and callable(getattr(self, task.inputs))
 
+    def reads_path(self,
+        task:Task, # A task that it serves
+    )->bool:       # Whether the reader for its inputs takes a `path`
+        "Whether the examples come from a folder."
+        return 'path' in inspect.signature(getattr(self, task.inputs)).parameters
+
     def read(self,
         task:Task,          # A task that it serves
         path:str|Path=None, # Folder with the data; `None`: `ATTNFREE_DATA`, else a download
@@ -69,10 +75,6 @@ class DataSet:
             raise ValueError(f"{str(options['tokenizer'])!r} is a tokenizer for texts, and "
                              f"data={self.name!r} holds {task.inputs}: leave out --tokenizer and "
                              "--start")
-        if path is not None and 'path' not in known:
-            raise ValueError(f"path={str(path)!r}: data={self.name!r} reads no folder; leave path "
-                             "out, or name the data that are in it, such as data='imagenet' for "
-                             "images in a folder per class")
         given = dict(path=path, **options)
         return reader(**{name: value for name,value in given.items() if name in known})
 
@@ -115,6 +117,7 @@ for _data_set in (
     register_data_set(_data_set)
 
 # %% ../../nbs/data/04_datasets.ipynb #aca24423
+@checked
 def data_set_for(
     name:str,           # A name in DATASETS
     task:str|Task=None, # A task, or its name; `None`: the first that the data set serves

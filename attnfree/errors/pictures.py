@@ -58,12 +58,12 @@ def _opened(source):
         raise ValueError('it is not a regular file') # opening a pipe would block forever
     return Image.open(source)
 
-_OF_THE_MACHINE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE}
+_OF_THE_MACHINE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 def is_of_machine(
     error:Exception, # While something was read
 )->bool:             # `False`: of what was read
-    "Whether files cannot be opened, memory is short, or a disk fails: the picture may be good."
+    "Whether no more files can be opened, or memory is short: the picture may be good."
     return isinstance(error, MemoryError) or getattr(error, 'errno', None) in _OF_THE_MACHINE
 
 def read_picture(

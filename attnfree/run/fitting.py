@@ -100,7 +100,7 @@ def _try_drawing(run, net, dls):
     except OSError: raise # such as a full disk
     except Exception as error:
         print(f"The pictures could not be drawn: {type(error).__name__}: {first_line(error)} "
-              f"({line_of(error)}); attnfree_train --resume --out {run} tries again")
+              f"({line_of(error)}); attnfree_plot, or draw_run in Python, tries again")
 
 def _agree(plan):
     "Wait for all processes; raises `ValueError` if they would not train the same."
@@ -138,8 +138,8 @@ def run_plan(
         _trained(plan, net)
         return None
     with _only_thread(),run.alone():
-        if not (plan.resume or run.empty):
-            kept = 'a training' if run.begun else 'something'
+        kept = run.kept and ('a training' if run.begun else run.kept[0].name)
+        if kept and not (plan.resume and (run.begun or run.resumable)):
             raise FileExistsError(f"run={str(plan.run)!r} holds {kept}, which is never "
                                   "overwritten: pass another folder"
                                   + ', or resume=True to go on with it'*run.begun)

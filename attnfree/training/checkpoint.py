@@ -140,8 +140,10 @@ class TrainingStopped(KeyboardInterrupt):
         name:str,    # Name of the signal
         step:int,    # Steps that are done
         folder:Path, # Where the training was saved
+        saved:int,   # Steps that are saved
     ):
-        super().__init__(f"{name} after step {step}: saved in {str(folder)!r}")
+        as_of = f', as of step {saved}'*(saved != step)
+        super().__init__(f"{name} after step {step}: saved in {str(folder)!r}{as_of}")
         self.name,self.step,self.folder = name,step,folder
 
 @checked
@@ -411,6 +413,9 @@ class Checkpoint(Callback):
         self.higher = higher_is_better(self.monitor, self.learn.metrics)
         self.accumulation = accumulation = getattr(self.learn, 'gradient_accumulation', None)
         train = self.dls.train
+        if self.every and not hasattr(train, 'start_at'):
+            raise ValueError(f"every={self.every}, but dls.train is a {type(train).__name__}, "
+                             "which cannot go on within an epoch: use a RepeatableDL, or every=0")
         if accumulation is not None and len(train)*train.bs % accumulation.n_acc:
             raise ValueError(f"GradientAccumulation({accumulation.n_acc}) does not divide an epoch "
                              f"of {len(train)} batches of {train.bs}, and gradients are not saved: "
@@ -483,7 +488,8 @@ class Checkpoint(Callback):
 
     def _stop(self):
         self.signals.stop()
-        raise TrainingStopped(self.signals.name or 'SIGTERM', self.train_iter, self.folder)
+        raise TrainingStopped(self.signals.name or 'SIGTERM', self.train_iter, self.folder,
+                              self.saved_at)
 
     def after_fit(self):
         "Listen no more; raises `TrainingStopped` for a signal during the last epoch's end."

@@ -41,6 +41,11 @@ class Run:
     @property
     def resumable(self): return self.checkpoint.exists() or self.previous.exists()
     @property
+    def kept(self): # What a new training would overwrite
+        files = (self.config, self.weights, self.best, self.checkpoint, self.previous,
+                 self.metrics, self.steps)
+        return [file for file in files if os.path.lexists(file)]
+    @property
     def finished(self): return self.weights.exists() and self.metrics.exists()
 
     def epochs(self)->pd.DataFrame: # A row for each

@@ -363,7 +363,7 @@ def rate_of(run):
 
 def train(options, workers, limit, interrupt=None):
     "What a training does: its rate, that of a bare loop on one batch, and how it ends."
-    options = [*options, '--workers', workers]
+    options, begin = [*options, '--workers', workers], time.monotonic()
     code, _, lines = command([*options, '--loader'], limit)
     bare = ' '.join(lines)
     found = {name: float(match[1].replace(',', '')) if match else math.nan for name, match in
@@ -372,7 +372,8 @@ def train(options, workers, limit, interrupt=None):
     wrong = [f'--loader: exit code {code}: ' + ' / '.join(lines[-3:])] if code else []
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)/'run'
-        code, after, lines = command([*options, '--no_draw', '--out', out], limit, interrupt)
+        left = limit - (time.monotonic() - begin)
+        code, after, lines = command([*options, '--no_draw', '--out', out], left, interrupt)
         rate = rate_of(out)
     if code != (0 if interrupt is None else 128 + signal.SIGINT):
         wrong.append(f'exit code {code}: ' + ' / '.join(lines[-3:]))
@@ -400,9 +401,9 @@ def trainings(device, small):
             'valid_examples=2 warmup_steps=1 model=lm_aft_local_mini_256'
         photographs = ('--data imagenet --path FOLDER model=aft_conv_nano_patch4_32 size=32 bs=32 '
                        'epochs=2 train_examples=128 valid_examples=32')
-    if not small: yield row('images, CUDA graphs', images + ' compile=graphs', limit=120)
+    if not small: yield row('images, CUDA graphs', images + ' compile=graphs', limit=90)
     yield row('texts', texts)
-    if not small: yield row('images, compiled', images + ' compile=true', limit=120)
+    if not small: yield row('images, compiled', images + ' compile=true', limit=90)
     yield row('photographs', photographs, 2 if small else 8)
     yield row('images', images)
     yield row('interrupted', photographs.replace('epochs=', 'epochs=9'), 2 if small else 8,
@@ -515,10 +516,15 @@ def run_rows(rows, file, seconds, device):
     return missing
 
 
+LATE = 75  # exit code
+
+
 def compile_and_wait(part, number, device, small, end, compiled, turn, found):
     "Compile a row, wait until the others have, or until the end, and measure with nothing beside."
     torch.set_num_threads(1)
     row, begin = [*PARTS[part](device, small)][number], time.monotonic()
+    late = threading.Timer(end - begin, os._exit, [LATE])  # nothing may compile beside the others
+    late.start()
     try:
         work = row.make()
         for _ in range(3):
@@ -528,9 +534,9 @@ def compile_and_wait(part, number, device, small, end, compiled, turn, found):
     except Exception as problem:
         error = told(problem)
         def measure(): raise RuntimeError(error)
-    if time.monotonic() > end: return  # others are measured already
-    try: compiled.wait(end - time.monotonic())
-    except threading.BrokenBarrierError: pass  # one is late
+    late.cancel()
+    try: compiled.wait(max(0, end - time.monotonic()))
+    except threading.BrokenBarrierError: pass  # one has ended
     with turn:
         try: result, error = measure(), ''
         except Exception as problem: result, error = {}, told(problem)
@@ -545,19 +551,24 @@ def run_together(part, file, seconds, device, small):
     while rows and end - time.monotonic() > took:
         begin, some, rows = time.monotonic(), dict(rows[:8]), rows[8:]
         compiled, turn, found = context.Barrier(len(some)), context.Lock(), context.Queue()
-        started = [context.Process(target=compile_and_wait, args=(
-            part, number, device, small, end, compiled, turn, found)) for number in some]
-        for process in started: process.start()
+        started = {number: context.Process(target=compile_and_wait, args=(
+            part, number, device, small, end, compiled, turn, found)) for number in some}
+        for process in started.values(): process.start()
         last = None
         while some and time.monotonic() < (last or end) + 30:
             try: number, *measured = found.get(timeout=1)
             except queue.Empty:
-                if not any(process.is_alive() for process in started): break
+                alive = sum(process.is_alive() for process in started.values())
+                if not alive: break
+                if compiled.n_waiting == alive: compiled.abort()  # for one that has ended
                 continue
             add_row(file, some.pop(number).keys, *measured, device)
             took, last = took or time.monotonic() - begin, time.monotonic()
-        for process in started: process.kill()
-        for row in some.values(): print('not measured:', named(row.keys), flush=True)
+        for number, row in some.items():
+            code = started[number].exitcode
+            if code in (None, 0, LATE): print('not measured:', named(row.keys), flush=True)
+            else: add_row(file, row.keys, {}, f'exit code {code}', 0, device)
+        for process in started.values(): process.kill()
     return len(still_missing(PARTS[part](device, small), file))
 
 
