@@ -278,8 +278,8 @@ def test_what_the_first_page_says_of_mixers_alone(board_page):
     gate = means["gMLP's gate"]
     three = sorted(means[f'AFT-{kind}'] for kind in ('simple', 'full', 'local'))
     assert (f"AFT-conv has {means['AFT-conv']} %, the other AFTs {three[0]} to {three[-1]}, gMLP's "
-            f"gate {gate}, FF {means['FF']} and attention {means['attention']}"
-            ) in '\n'.join(page('index'))
+            f"gate {gate}, FF {means['FF']}, linear attention {means['linear attention']} and "
+            f"attention {means['attention']}") in '\n'.join(page('index'))
 
 
 def test_the_rule(board_page, monkeypatch):
