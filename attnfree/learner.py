@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 import numpy as np,torch
 from PIL import ImageOps
 from torch import nn
+from torch._functorch import config as functorch_config
 # they add fit_one_cycle, lr_find, no_bar, summary, show_results, plot_top_losses ... to Learner
 import fastai.callback.hook,fastai.callback.progress,fastai.callback.schedule,fastai.vision.learner
 from torch.nn.functional import cross_entropy
@@ -63,7 +64,7 @@ class _LightLearner(Learner):
         "A step; of a compiled network a last, smaller batch goes through the network as it is."
         if not self.compiled: return super()._do_one_batch()
         if self.compiled == 'graphs': torch.compiler.cudagraph_mark_step_begin()
-        whole = not len(self.yb) or getattr(self.dl, 'bs', None) in (None, len(self.yb[0]))
+        whole = getattr(self.dl, 'bs', None) in (None, len((self.yb or self.xb)[0]))
         with nullcontext() if whole else torch.compiler.set_stance('force_eager'):
             return super()._do_one_batch()
 
@@ -147,6 +148,8 @@ def attnfree_learner(
     task.check_model(model, dls)
     if settings.checkpointing: model.set_grad_checkpointing()
     if settings.compile: model.compile(**_GRAPHS if settings.compile == 'graphs' else {})
+    if settings.compile and settings.checkpointing: # dropout by the generators of a checkpoint
+        functorch_config.graphsafe_rng_functionalization = False
     _set_loaders(dls, settings)
     pieces = [StopOnNaN()]
     for name in PENALTIES:

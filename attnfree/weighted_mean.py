@@ -123,7 +123,9 @@ def in_compiled_graph()->bool: # `False` in an export
     "Whether a graph is being made that will run PyTorch's operators as they are."
     return torch.compiler.is_compiling() and not exporting()
 
-@torch.library.custom_op('attnfree::mean', mutates_args=())
+_READS = dict(mutates_args=(), tags=torch.Tag.cudagraph_unsafe) # it waits for what it reads
+
+@torch.library.custom_op('attnfree::mean', **_READS)
 def mean_in_graphs(
     name:str,                     # Of a function `(k, v, w, **options)`, with its module
     options:str,                  # Its options, as Python writes them
@@ -145,7 +147,7 @@ def _recording():
     autograd = torch._C.DispatchKey.AutogradFunctionality
     return torch._C._SetExcludeDispatchKeyGuard(autograd, False)
 
-@torch.library.custom_op('attnfree::mean_backward', mutates_args=())
+@torch.library.custom_op('attnfree::mean_backward', **_READS)
 def mean_in_graphs_backward(
     name:str,                     # As for mean_in_graphs, like the next six
     options:str,                  # Its options

@@ -6,6 +6,7 @@ from torch._dynamo.utils import counters
 from fastai.callback.core import Callback
 from attnfree.data.datasets import create_dls
 from attnfree.learner import attnfree_learner
+from attnfree.run import train
 from attnfree.run.recipes import recipe
 from attnfree.tasks import build_network, task_of
 
@@ -55,6 +56,26 @@ def test_two_graphs_without_a_break(model, monkeypatch):
     print(model, graphs.seen, dict(counters['graph_break']))
     assert graphs.seen == [1, 2, 2, 2] and not counters['graph_break']
     assert graphs.options == {}
+
+
+def test_single_items_make_no_graph(monkeypatch):
+    learn, graphs = learner(monkeypatch, IMAGES[0], compile=True, **CASES[IMAGES[0]])
+    with learn.no_bar(), learn.no_logging():
+        learn.fit(1, 1e-3)
+        learn.predict(learn.dls.valid_ds[0][0])
+    assert len(graphs.made) == 2
+
+
+def test_each_training_of_a_process_is_compiled(monkeypatch, tmp_path):
+    "PyTorch compiles so many graphs of one function, and all networks have the same backbone's."
+    graphs = Graphs()
+    monkeypatch.setattr(nn.Module, 'compile', lambda module, **how: graphs.compile(module, **how))
+    fields = dict(data='digits', bs=4, epochs=1, train_examples=24, valid_examples=8, compile=True,
+                  warmup_epochs=0)
+    with torch._dynamo.config.patch(recompile_limit=3):
+        for count, model in enumerate(IMAGES[:3], 1):
+            train(recipe(dict(fields, model=model)), create_dls('digits', bs=4), tmp_path/model)
+            assert len(graphs.made) == 2*count
 
 
 def test_graphs_of_a_gpu_are_asked_for(monkeypatch):

@@ -78,6 +78,7 @@ def _config(plan):
 def _trained(plan, net):
     "Train a network, writing its run folder on the way; returns it with its last weights."
     settings,run,dls,rank = plan.settings,plan.run,plan.dls,rank_and_world()[0]
+    if settings.compile: torch.compiler.reset() # else it stops at eight graphs of our backbone
     set_seed(settings.seed + rank, reproducible=True)
     again = plan.has_checkpoint
     keep = Checkpoint(run, resume=again, every=plan.every, monitor=plan.monitor)

@@ -495,6 +495,9 @@ def _agree(settings):
     if settings.compile == 'graphs' and settings.accumulate > 1:
         raise ValueError(f"compile='graphs' with accumulate={settings.accumulate}: a CUDA graph "
                          "keeps no gradients for the next part: pass compile=true")
+    if settings.compile == 'graphs' and settings.pack:
+        raise ValueError("compile='graphs' with pack=true: a CUDA graph is for one number of "
+                         "tokens, and packed batches have many: pass compile=true or pack=false")
     try: data_set_for(settings.data, settings.task)
     except ValueError as error:
         others = ', '.join(_recipes_for(settings.data)) or 'none'

@@ -76,7 +76,8 @@ def _pass_scores(model, images, layers, stored):
     handles = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in hooked]
     try:
         model.eval()
-        with collect_scores(model) as made: model(images)
+        eager = torch.compiler.set_stance('force_eager') # a graph calls no hooks
+        with eager,collect_scores(model) as made: model(images)
     finally:
         for part,mode in modes: part.training = mode
         for handle in handles: handle.remove()

@@ -364,7 +364,7 @@ def rate_of(run):
 def train(options, workers, limit, interrupt=None):
     "What a training does: its rate, that of a bare loop on one batch, and how it ends."
     options, begin = [*options, '--workers', workers], time.monotonic()
-    code, _, lines = command([*options, '--loader'], limit)
+    code, _, lines = command([*options, '--loader'], 2*limit/3)  # the training has the rest
     bare = ' '.join(lines)
     found = {name: float(match[1].replace(',', '')) if match else math.nan for name, match in
              (('loader_s', re.search(r'delivers ([\d,]+)', bare)),
