@@ -10,7 +10,6 @@ gMLP does, `aft_full_std001_micro_patch2_8` as its own AFT-full.
 | std001, std01    | the factors u and v of AFT's biases: std 0.01 or 0.1. The paper prints       |
 |                  | N(0, 10^-2), which may be either                                             |
 
-`aft_conv_gumbel_nano_patch4_32`: AFT-conv with one sampled offset for each head (Eq. 10).
 `vit12_nano_patch4_32`, `vit12_less_nano_patch4_32`: a ViT of 12 blocks, and the same with less
 attention in the last 6.
 """
@@ -19,7 +18,6 @@ from itertools import product
 
 from torch import nn
 
-from attnfree.aft.sparse import AFTConvGumbel
 from attnfree.aft.variants import AFTFull, AFTLocal
 from attnfree.families import Family, family_of, register
 from attnfree.less_attention.plugin import with_less_attention
@@ -53,7 +51,6 @@ for name, mixer in dict(aft_full=AFTFull, aft_local=partial(AFTLocal, window=3))
     for label, std in dict(std001=0.01, std01=0.1).items():
         register(image_family(f'{name}_{label}', partial(with_factors, mixer=mixer, std=std),
                               [MICRO], class_token=True))
-register(image_family('aft_conv_gumbel', AFTConvGumbel, ['nano_patch4_32'], positions=False))
 
 
 vit = family_of('vit_nano_patch4_32')
