@@ -147,6 +147,9 @@ def attnfree_learner(
     task.check(settings)
     task.check_model(model, dls)
     if settings.checkpointing: model.set_grad_checkpointing()
+    if settings.compile == 'graphs' and getattr(dls.train_ds, 'pack', False):
+        raise ValueError("compile='graphs' with packed texts: a CUDA graph is for one number of "
+                         "tokens: pass compile=True, or create_dls(..., pack=False)")
     if settings.compile: model.compile(**_GRAPHS if settings.compile == 'graphs' else {})
     if settings.compile and settings.checkpointing: # dropout by the generators of a checkpoint
         functorch_config.graphsafe_rng_functionalization = False

@@ -123,7 +123,7 @@ def in_compiled_graph()->bool: # `False` in an export
     "Whether a graph is being made that will run PyTorch's operators as they are."
     return torch.compiler.is_compiling() and not exporting()
 
-_READS = dict(mutates_args=(), tags=torch.Tag.cudagraph_unsafe) # it waits for what it reads
+_READS = dict(mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,)) # it waits for what it reads
 
 @torch.library.custom_op('attnfree::mean', **_READS)
 def mean_in_graphs(

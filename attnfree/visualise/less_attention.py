@@ -7,6 +7,8 @@ __all__ = ['LayerValues', 'attention_maps', 'plot_token_attention', 'plot_transf
            'plot_similarity', 'score_transforms', 'plot_transforms']
 
 # %% ../../nbs/visualise/03_less_attention.ipynb #4dc8692f
+import sys
+from contextlib import nullcontext
 from itertools import groupby
 from typing import NamedTuple
 
@@ -76,7 +78,8 @@ def _pass_scores(model, images, layers, stored):
     handles = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in hooked]
     try:
         model.eval()
-        eager = torch.compiler.set_stance('force_eager') # a graph calls no hooks
+        compiled = 'torch._dynamo' in sys.modules # a graph calls no hooks
+        eager = torch.compiler.set_stance('force_eager') if compiled else nullcontext()
         with eager,collect_scores(model) as made: model(images)
     finally:
         for part,mode in modes: part.training = mode
