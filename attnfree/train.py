@@ -122,7 +122,7 @@ def attnfree_train(
     tokenizer:option('For texts: bytes; pieces or unigram (learned from the training texts); or '
                      "the json of a tokenizer; by default the recipe's, else bytes; short for "
                      '--set tokenizer=', str)=None,
-    no_draw:bool=False,  # Draw nothing at the end; attnfree_plot does it later
+    no_draw:bool=False,  # Draw nothing at the end; --resume draws it later
     loader:bool=False,   # Time the loader alone, and stop: is the data or the network the limit?
     list:bool=False,     # Show the recipes and stop
     timeout:float=120,   # Seconds to wait for the other processes at the start

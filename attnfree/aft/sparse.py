@@ -114,7 +114,7 @@ class AFTConvGumbel(AFTConv):
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
         query:Tensor=None,            # Queries that gate the mean, `(b, n, d)`; `None`: none
     )->Tensor:                        # `(b, n, d)`
-        "What the gate is applied to: by lookup in eval mode on images, otherwise as AFTConv."
+        "What the gate is applied to: in eval mode by lookup, on images and without kernels."
         if self.training or len(self.grid) == 1 or not self.connect or fits_kernels(k, v):
             return super().mean(k, v, key_padding_mask, query)
         bias,offset = self.largest_bias()

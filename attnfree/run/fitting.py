@@ -101,7 +101,7 @@ def _try_drawing(run, net, dls):
     except OSError: raise # such as a full disk
     except Exception as error:
         print(f"The pictures could not be drawn: {type(error).__name__}: {first_line(error)} "
-              f"({line_of(error)}); attnfree_plot, or draw_run in Python, tries again")
+              f"({line_of(error)}); --resume, or draw_run in Python, tries again")
 
 def _agree(plan):
     "Wait for all processes; raises `ValueError` if they would not train the same."
