@@ -113,7 +113,7 @@ def commands_of(shell):
 def test_commands_are_those_of_the_docstring(name):
     "What a complaint says is what stands at the head of the script."
     script = load(name)
-    begin = r'\n\n(?=    (?:for|gaps|attnfree|python results/board))'
+    begin = r'\n\n(?=    (?:for|attnfree|python results/board))'
     stated = re.split(begin, script.__doc__, maxsplit=1)[1]
     complained = [f'{command} --out runs/{run}' for run, command in script.COMMANDS.items()]
     assert commands_of(stated) == commands_of('\n'.join(complained))
