@@ -150,10 +150,7 @@ def attnfree_train(
             run=out if resume else None)
         if path is not None and not resume:
             data_set,of_data = data_set_for(settings.data, settings.task)
-            if not data_set.reads_path(of_data):
-                raise ValueError(f"path={path!r}: data={settings.data!r} reads no folder; name "
-                                 "the data that are there, such as --data imagenet for images in "
-                                 "a folder per class")
+            data_set.check_path(of_data, path)
         source = source | dict(path=path or source.get('path'), imports=imported)
         run = user_path(out, 'out') if resume else None
         plan = plan_training(settings, source, run, **same)

@@ -58,6 +58,16 @@ class DataSet:
         "Whether the examples come from a folder."
         return 'path' in inspect.signature(getattr(self, task.inputs)).parameters
 
+    def check_path(self,
+        task:Task,      # A task that it serves
+        path:str|Path,  # What a user asks for; `None`: nothing
+    ):
+        "Raise `ValueError` for a folder that would not be read."
+        if path is not None and not self.reads_path(task):
+            raise ValueError(f"path={str(path)!r}: data={self.name!r} reads no folder; leave it "
+                             "out, or name the data that are there, such as --data imagenet for "
+                             "images in a folder per class")
+
     def read(self,
         task:Task,          # A task that it serves
         path:str|Path=None, # Folder with the data; `None`: `ATTNFREE_DATA`, else a download

@@ -31,8 +31,9 @@ def _of_run(config, data=None, path=None, *, run=None, size=None, bs=None, worke
         raise ValueError("data=None, but the run does not say what it was trained on: name the "
                          "data set")
     name = data or source['data']
-    if path is None and name == source.get('data'): path = source.get('path')
     data_set,task = data_set_for(name, config['task'])
+    data_set.check_path(task, path)
+    if path is None and name == source.get('data'): path = source.get('path')
     file = Run(run_folder(run)).tokenizer if run else None
     tokenizer = file if run and file.exists() else None
     trained = training.get('bs', 64)//training.get('accumulate', 1)
