@@ -471,14 +471,15 @@ def band_mean(
     if width != expected:
         raise ValueError(f"band has {width} biases for a token, but left={left} and right={right} "
                          f"need {expected}")
+    whole,sides = band,dict(left=left, right=right) # numbers, also while compiling
     band,left,right = _reachable(band, left, right)
     on_gpu = (k, v, band, left, right, connect, key_padding_mask, count)
     mean = _band_on_gpu(*on_gpu) if kernel else None
     if mean is not None: return mean
     if sums is None and in_compiled_graph():
-        options = dict(left=left, right=right, connect=connect, kernel=False, other='count')
+        options = dict(**sides, connect=connect, kernel=False, other='count')
         name = 'attnfree.biased_mean.band_mean'
-        return mean_in_graphs(name, repr(options), k, v, band, key_padding_mask, count)
+        return mean_in_graphs(name, repr(options), k, v, whole, key_padding_mask, count)
     k,v,keep = prepare_keys_values(k, v, key_padding_mask, count)
     def mean(k, v, band):
         if connect: return _connected_mean(k, v, band, left, right, keep, sums, dtype)

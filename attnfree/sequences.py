@@ -178,7 +178,12 @@ def check_state(
                 raise ValueError(f"{where} has {what}={getattr(part, what)}, but the mixer works "
                                  f"in {getattr(other, what)}: use state_to(state, start({b}))")
 
-_KINDS = WeakKeyDictionary() # kinds of states by mixer
+_KINDS = WeakKeyDictionary() # by mixer: its place, and the kind of its states
+
+def _place(mixer):
+    "Dtype and device of a mixer."
+    weight = next(mixer.parameters(), None)
+    return None if weight is None else (weight.dtype, weight.device)
 
 def _kind(state):
     "Dtype, device and shape of each tensor with channels; a nested state is another such list."
@@ -207,14 +212,14 @@ def check_step(
 )->None:
     "Quick check that raises `ValueError` for a state of another mixer, batch, dtype or device."
     if type(state) is kind and x_t.ndim == 2:
-        known = _KINDS.get(mixer)
-        if known is None: known = _KINDS[mixer] = _kind(mixer.start(1))
+        now,(place,known) = _place(mixer),_KINDS.get(mixer, (None, None))
+        if place != now: # its first step, or it was moved
+            _,known = _KINDS[mixer] = now,_kind(mixer.start(1))
         if _fits(_kind(state), known, len(x_t)): return
     if x_t.ndim != 2:
         raise ValueError(f"x_t has shape {tuple(x_t.shape)}: a step takes one token of each text, "
                          "(b, d)")
     check_state(state, mixer.start(len(x_t)))
-    _KINDS.pop(mixer, None) # it may have been moved
 
 # %% ../nbs/skeleton/02_sequences.ipynb #082a55a5
 def check_waits(

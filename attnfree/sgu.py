@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn,Tensor
 from .errors.arguments import Count,Fraction,Grid,Positive,Whole,checked
-from .mixer import count_tokens,resample_tokens,toeplitz_matrix,zeros_for
+from .mixer import check_tokens,count_tokens,resample_tokens,toeplitz_matrix,zeros_for
 from .biased_mean import FEW
 from .packing import texts_of
 from .weighted_mean import kernels_for
@@ -261,13 +261,15 @@ class TinyAttention(ReadsPieces, nn.Module):
     def attention_weights(self,
         x:Tensor,                     # Tokens, `(b, n, d)`
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
-    )->Tensor:                        # `(b, n, n)`; row t is what token t reads, and sums to one
-        "The attention map of each text or image."
+    )->Tensor:                        # `(b, n, n)`; row t is what token t reads, and sums to 1
+        "The attention map of each text or image; a row in which no token is visible is 0."
+        check_tokens(x, self.grid, self.prefix)
         q,k,_ = self.qkv(x).chunk(3, dim=-1)
         if key_padding_mask is None: key_padding_mask = torch.zeros_like(x[...,0], dtype=torch.bool)
         visible = self._visible(x.shape[1], key_padding_mask, x.device)
         scores = (q @ k.mT)*q.shape[-1]**-0.5
-        return scores.masked_fill(~visible, float('-inf')).softmax(dim=-1)
+        lowest = torch.finfo(scores.dtype).min
+        return scores.masked_fill(~visible, lowest).softmax(dim=-1)*visible
 
     def start(self,
         batch:int, # Batch size

@@ -20,6 +20,7 @@ from transformers import initialization as init
 from transformers.cache_utils import Cache,CacheLayerMixin
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.convert_slow_tokenizer import bytes_to_unicode
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.modeling_outputs import (CausalLMOutputWithPast,MaskedLMOutput,
                                            SequenceClassifierOutput)
 from transformers.utils.generic import can_return_tuple
@@ -132,12 +133,27 @@ def _padding(ids, attention_mask):
     waits = attention_mask[:,-ids.shape[1]:] == 0
     return waits if bool(waits.any()) else None
 
-def _refuse(given):
+def _refuse(config, ids, given):
     "Raise `ValueError` for what transformers' networks take and these do not."
     for name in ('inputs_embeds', 'output_hidden_states', 'output_attentions'):
-        if given.get(name) is None or given[name] is False: continue
+        value = given.get(name)
+        if value is None: value = getattr(config, name, None)
+        if value is None or value is False: continue
         raise ValueError(f"{name} was given, which these networks do not have: call the network "
                          "itself, `model.model`, for its tokens (forward_features)")
+    if ids is None: raise ValueError("input_ids=None: give token ids, (b, n)")
+
+def _refuse_packed(waits, given):
+    "Raise `ValueError` for several texts in a row, which would read each other."
+    name,places = 'cu_seq_lens_q',given.get('position_ids')
+    packed = given.get(name) is not None
+    if places is not None and not packed:
+        again = places.diff(dim=-1) != 1
+        if waits is not None: again = again & ~(waits[:,1:] | waits[:,:-1])
+        name,packed = 'position_ids',bool(again.any())
+    if packed:
+        raise ValueError(f"{name} says that a row holds several texts: pad them, one in a row, "
+                         "or call the network itself, `model.model`, with cu_seqlens")
 
 class AttnfreePreTrainedModel(PreTrainedModel):
     "A network for texts in transformers: `model` is the network, as `create_model` makes it."
@@ -165,6 +181,27 @@ class AttnfreePreTrainedModel(PreTrainedModel):
         pad = self.config.pad_token_id
         if pad is not None and pad >= self.config.vocab_size: ids = ids.masked_fill(ids == pad, 0)
         return ids if waits is None else ids.masked_fill(waits, 0)
+
+    def _prepare(self, ids, attention_mask, given):
+        "Ids that can be read, and where padding is; raises `ValueError` for other inputs."
+        _refuse(self.config, ids, given)
+        waits = _padding(ids, attention_mask)
+        _refuse_packed(waits, given)
+        return self._readable(ids, waits),waits
+
+    def _whole(self, ids, waits, segments=None):
+        "Scores of whole texts, whose own tokens are moved to the front."
+        n,rows = ids.shape[1],[ids] if segments is None else [ids, segments]
+        if waits is None:
+            self._check_length(n)
+            return self.model(*rows)
+        front,lengths,order = to_front(torch.stack(rows, dim=-1), waits)
+        longest = max(1, int(lengths.max()))
+        self._check_length(longest)
+        behind = torch.arange(longest, device=ids.device) >= lengths[:,None]
+        scores = self.model(*front[:,:longest].unbind(-1), key_padding_mask=behind)
+        if scores.ndim == 2: return scores # of the whole text
+        return from_front(F.pad(scores, (0, 0, 0, n - longest)), order)
 
     def _check_length(self, n):
         "Raise `ValueError` for texts of more tokens than there are positions."
@@ -236,22 +273,9 @@ class AttnfreeForCausalLM(AttnfreePreTrainedModel, GenerationMixin):
         layer.state,layer.known,layer.columns = state,known,layer.columns + columns
         return scores
 
-    def _whole(self, ids, waits):
-        "Scores after every token of whole texts."
-        n = ids.shape[1]
-        if waits is None:
-            self._check_length(n)
-            return self.model(ids)
-        front,lengths,order = to_front(ids[...,None], waits)
-        longest = max(1, int(lengths.max()))
-        self._check_length(longest)
-        behind = torch.arange(longest, device=ids.device) >= lengths[:,None]
-        scores = self.model(front[:,:longest,0], key_padding_mask=behind)
-        return from_front(F.pad(scores, (0, 0, 0, n - longest)), order)
-
     @can_return_tuple
     def forward(self,
-        input_ids:Tensor,           # Token ids, `(b, n)`
+        input_ids:Tensor=None,      # Token ids, `(b, n)`
         attention_mask:Tensor=None, # 0 at padding, `(b, n)` or with all columns before
         labels:Tensor=None,         # The same ids, -100 where nothing is to be learned, `(b, n)`
         use_cache:bool=None,        # Return what was read; `None`: where a cache is given
@@ -261,15 +285,13 @@ class AttnfreeForCausalLM(AttnfreePreTrainedModel, GenerationMixin):
         **kwargs                    # For the loss
     )->CausalLMOutputWithPast:      # `loss`, `logits`, `(b, n, vocab_size)`, and the cache
         "Scores of the next token, as transformers asks for them."
-        _refuse(kwargs)
         before = cache if cache is not None else past_key_values
         if not isinstance(before, TextCache | None):
             raise ValueError(f"{_CACHE} is a {type(before).__name__}: pass the TextCache that an "
                              "earlier call returned, or a new one")
         if labels is not None and before is not None:
             raise ValueError(f"labels were given with {_CACHE}: a loss is that of whole texts")
-        waits = _padding(input_ids, attention_mask)
-        input_ids = self._readable(input_ids, waits)
+        input_ids,waits = self._prepare(input_ids, attention_mask, kwargs)
         loss = now = None
         if labels is None and (use_cache or before is not None):
             now = TextCache() if before is None else before
@@ -285,33 +307,25 @@ class AttnfreeForCausalLM(AttnfreePreTrainedModel, GenerationMixin):
         return CausalLMOutputWithPast(loss=loss, logits=scores, **{_CACHE: now})
 
 # %% ../nbs/run/14_transformers.ipynb #7f000051
-class _WholeTexts(AttnfreePreTrainedModel):
-    "What both classes for whole texts do."
-    def _scores(self, ids, attention_mask, token_type_ids, kwargs):
-        _refuse(kwargs)
-        waits = _padding(ids, attention_mask)
-        ids = self._readable(ids, waits)
-        self._check_length(ids.shape[1])
-        return self.model(ids, token_type_ids, key_padding_mask=waits)
-
-class AttnfreeForMaskedLM(_WholeTexts):
+class AttnfreeForMaskedLM(AttnfreePreTrainedModel):
     "Predicts hidden tokens: gMLP, aMLP, a mixer, or BERT."
     @can_return_tuple
     def forward(self,
-        input_ids:Tensor,           # Token ids, `(b, n)`
+        input_ids:Tensor=None,      # Token ids, `(b, n)`
         attention_mask:Tensor=None, # 0 at padding, `(b, n)`
         token_type_ids:Tensor=None, # Segment of each token, `(b, n)`
         labels:Tensor=None,         # The hidden tokens, -100 elsewhere, `(b, n)`
         **kwargs                    # For the loss
     )->MaskedLMOutput:              # `loss` and `logits`, `(b, n, vocab_size)`
         "Scores of the vocabulary at every token."
-        scores,loss = self._scores(input_ids, attention_mask, token_type_ids, kwargs),None
+        ids,waits = self._prepare(input_ids, attention_mask, kwargs)
+        scores,loss = self._whole(ids, waits, token_type_ids),None
         if labels is not None:
             loss = self.loss_function(logits=scores, labels=labels,
                                       vocab_size=self.config.vocab_size, **kwargs)
         return MaskedLMOutput(loss=loss, logits=scores)
 
-class AttnfreeForSequenceClassification(_WholeTexts):
+class AttnfreeForSequenceClassification(AttnfreePreTrainedModel):
     "A class for a text or a pair of texts, from its first token."
     def with_head(self, network):
         return fine_tune(network, 'classes', num_classes=self.config.num_labels,
@@ -319,14 +333,15 @@ class AttnfreeForSequenceClassification(_WholeTexts):
 
     @can_return_tuple
     def forward(self,
-        input_ids:Tensor,           # Token ids, `(b, n)`
+        input_ids:Tensor=None,      # Token ids, `(b, n)`
         attention_mask:Tensor=None, # 0 at padding, `(b, n)`
         token_type_ids:Tensor=None, # Segment of each token, `(b, n)`
         labels:Tensor=None,         # Classes, `(b,)`
         **kwargs                    # For the loss
     )->SequenceClassifierOutput:    # `loss` and `logits`, `(b, num_labels)`
         "Scores of the classes."
-        scores,loss = self._scores(input_ids, attention_mask, token_type_ids, kwargs),None
+        ids,waits = self._prepare(input_ids, attention_mask, kwargs)
+        scores,loss = self._whole(ids, waits, token_type_ids),None
         if labels is not None:
             loss = self.loss_function(labels=labels, pooled_logits=scores, config=self.config,
                                       **kwargs)
@@ -334,6 +349,8 @@ class AttnfreeForSequenceClassification(_WholeTexts):
 
 AutoConfig.register(AttnfreeConfig.model_type, AttnfreeConfig)
 AutoModelForCausalLM.register(AttnfreeConfig, AttnfreeForCausalLM)
+# Trainer asks this table whether the loss is that of the next token
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[AttnfreeConfig.model_type] = AttnfreeForCausalLM.__name__
 AutoModelForMaskedLM.register(AttnfreeConfig, AttnfreeForMaskedLM)
 AutoModelForSequenceClassification.register(AttnfreeConfig, AttnfreeForSequenceClassification)
 

@@ -375,7 +375,9 @@ class AnswerSpan(TextModel):
         "Score every token as the beginning and as the end of the answer; packed `(k, longest, 2)`."
         features = self.forward_features(ids, segments, key_padding_mask, cu_seqlens)
         scores = self.readout(features)
-        if cu_seqlens is None: return scores.masked_fill((ids == 0)[...,None], -torch.inf)
+        if cu_seqlens is None:
+            padding = (ids == 0) if key_padding_mask is None else (ids == 0) | key_padding_mask
+            return scores.masked_fill(padding[...,None], -torch.inf)
         texts = Texts(ids, None, cu_seqlens, self.stem.grid[0])
         tokens = texts.unpack(torch.ones_like(scores[...,:1]))
         return texts.unpack(scores).masked_fill(tokens == 0, -torch.inf)
