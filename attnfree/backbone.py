@@ -17,8 +17,10 @@ from .errors.arguments import Fraction,Positive,Whole,checked
 from .mixer import call_whole
 from .packing import pool_texts
 from .sequences import check_state,prefill,step_or_wait
-from timm.layers import trunc_normal_
+from timm.layers import to_2tuple,trunc_normal_
 from timm.models._features import feature_take_indices
+try: from timm.models._input import update_model_input_size # what timm's networks say of themselves
+except ImportError: pass # timm before 1.0.31 does not ask, and makes no _traits
 
 # %% ../nbs/skeleton/05_backbone.ipynb #ebf0c1f1
 def init_linear(
@@ -205,6 +207,15 @@ class Readout(nn.Module):
         return x if pre_logits else self.head(x)
 
 # %% ../nbs/skeleton/05_backbone.ipynb #97a28c9f
+def _keep_parameters(old, new):
+    "Give `new` the parameters of `old` that have the same shape, with the values of `new`."
+    known = dict(old.named_parameters(remove_duplicate=False))
+    for name,weight in [*new.named_parameters(remove_duplicate=False)]:
+        if name not in known or known[name].shape != weight.shape: continue
+        known[name].data = weight.data
+        owner,_,own = name.rpartition('.')
+        setattr(new.get_submodule(owner), own, known[name])
+
 class TimmModel(nn.Module):
     "The interface that timm and fastai expect, for models with `stem`, `body` and `readout`."
     def forward_head(self,
@@ -254,10 +265,15 @@ class TimmModel(nn.Module):
     def set_input_size(self,
         img_size:int|tuple[int,int], # Height and width of the images in pixels
     )->None:
-        "Resample positions and token weights for another size; if that fails nothing changes."
+        """Resample positions and token weights for another size; if that fails nothing changes.
+        Parameters that keep their shape stay the same objects, as an optimiser has them."""
+        if getattr(self.stem, 'img_size', None) == to_2tuple(img_size): return
         stem = self.stem.resized(img_size)
         body = self.body.resized(stem.grid)
+        _keep_parameters(self.stem, stem)
+        _keep_parameters(self.body, body)
         self.stem,self.body = stem,body
+        if hasattr(self, '_traits'): update_model_input_size(self, stem.img_size)
 
     def forward_intermediates(self,
         x:Tensor,                      # Images, `(b, c, height, width)`
@@ -318,6 +334,11 @@ class Backbone(TimmModel):
         self.feature_info = [
             dict(module=f'body.{body.parts}.{i}', num_chs=dim, reduction=pixels//grid[0])
             for i,(dim,grid) in enumerate(body.features)]
+
+    @property
+    def global_pool(self): # timm's name
+        "How the readout pools, as timm calls it."
+        return {'mean': 'avg', 'cls': 'token'}.get(self.readout.pool, self.readout.pool)
 
     def forward_features(self,
         x:Tensor, # Input of the stem, images `(b, c, height, width)`

@@ -22,6 +22,7 @@ from timm.models import (build_model_with_cfg,generate_default_cfgs,is_model,
                          register_model)
 import attnfree
 from .errors.arguments import checked,kind_of
+from .names import convert_state,source_of
 
 # %% ../nbs/models/00_families.ipynb #4c700512
 INPUTS = ('images', 'texts', 'sequences')
@@ -205,7 +206,13 @@ def fitted_weights(
     if grid is not None and source.stem.grid != grid:
         source = deepcopy(source)
         source.set_input_size(getattr(stem, 'img_size', grid[0]))
-    weights = source.state_dict()
+    weights,hidden = source.state_dict(),'body.blocks.0.mixer.fc1.weight'
+    known = getattr(model, 'state_dict', dict)().get(hidden, weights.get(hidden))
+    if hidden in weights and weights[hidden].shape[0] != known.shape[0]:
+        m,k = weights[hidden].shape[0],known.shape[0]
+        raise ValueError(f"the mixers have {m} hidden units here and {k} there, for their number "
+                         f"follows the number of tokens: build the network with mixer=dict(hidden="
+                         f"{m}), by the command --set mixer=hidden={m}")
     if channels := getattr(stem, 'in_chans', None):
         if weights['stem.proj.weight'].shape[1] != channels:
             weights['stem.proj.weight'] = _for_channels(weights['stem.proj.weight'], channels)
@@ -213,6 +220,8 @@ def fitted_weights(
 
 def _fit_channels(weights, model):
     "timm's filter of weights before they are loaded. (timm's own way depends on its version.)"
+    if source_of(weights) not in (None, 'attnfree'): # before timm looks for the head
+        weights = convert_state(weights, source_of(weights))
     channels = getattr(getattr(model, 'stem', None), 'in_chans', None)
     first = weights.get('stem.proj.weight')
     if first is None or channels is None or first.shape[1] == channels: return weights
@@ -233,6 +242,8 @@ def _say_fitted(net, config, features):
     if done: _log.warning(f"{config['architecture']}: the weights were {', '.join(done)}")
 
 # %% ../nbs/models/00_families.ipynb #4f85a7e6
+_WEIGHTS_OF_A_USER = {'file', 'hf_hub_id', 'state_dict', 'url'} # in timm's configurations
+
 def _register_in_timm(name, size):
     "Register one network for images with timm."
     maps = tuple(range(len(size['dims']))) if 'dims' in size else 3 # stages, or the last 3 blocks
@@ -241,21 +252,29 @@ def _register_in_timm(name, size):
         if mixer: network = network | dict(mixer=network.get('mixer', {}) | mixer)
         build = partial(build_with, name, network, mixer)
         features = dict(out_indices=maps, feature_cls='getter')
-        own = any(isinstance(kwargs.get(key), dict)
-                  for key in ('pretrained_cfg', 'pretrained_cfg_overlay')) # the caller's weights
-        published,size = pretrained and not own,None
-        if published: # the network is built for its own images, and then resized
+        given,size = {},None # by a folder in timm's format, or a user
+        for config in (kwargs.get('pretrained_cfg'), kwargs.get('pretrained_cfg_overlay')):
+            if isinstance(config, dict): given |= {k: v for k,v in config.items() if v}
+        published = pretrained and not _WEIGHTS_OF_A_USER & {*given}
+        if pretrained and (published or 'input_size' in given):
+            size = kwargs.pop('img_size', None) # built for its weights' images, and then resized
+            if not published: kwargs['img_size'] = tuple(given['input_size'][-2:])
+        if published:
             check_published(published_folder(name))
             if mixer:
                 raise ValueError(f"mixer={mixer} with pretrained=True: the published {name} has "
                                  "its own options; leave them out, or build it without weights")
-            size = kwargs.pop('img_size', None)
         only_features = kwargs.get('features_only', False)
         model = build_model_with_cfg(build, create.__name__, pretrained, feature_cfg=features,
                                      pretrained_filter_fn=_fit_channels, **kwargs)
-        net = model.model if only_features else model
-        if size is not None and to_2tuple(size) != net.stem.img_size: net.set_input_size(size)
-        if published: _say_fitted(net, model.pretrained_cfg, only_features)
+        net = getattr(model, 'model', model)
+        if size is not None:
+            if not hasattr(net, 'set_input_size'):
+                raise ValueError(f"img_size={size} with pretrained=True: features by feature_cls="
+                                 f"{kwargs['feature_cls']!r} cannot be resized; use 'getter'")
+            net.set_input_size(size)
+        if published and hasattr(net, 'stem'):
+            _say_fitted(net, model.pretrained_cfg, only_features)
         return model
     create.__name__,create.__module__ = f'attnfree_{name}',__name__
     create.__doc__ = f"`{name}` of `attnfree`: see `attnfree.families`."

@@ -415,9 +415,13 @@ def load(
         if files.folder.parent == WEIGHTS:
             raise FileNotFoundError(f"run={str(run)!r} is published with the weights at its end: "
                                     "leave out 'best'")
+        if files.weights.exists():
+            raise FileNotFoundError(f"run={str(run)!r} holds no {file.name}: take the weights at "
+                                    "its end, without 'best'")
         best = ", or take load(run, 'best')" if files.best.exists() else ''
         by_command = (config.get('source') or {}).get('data') is not None
-        on = f'attnfree_train --resume --out {run}' if by_command else 'train(..., resume=True)'
+        on = 'train(..., resume=True)'
+        if by_command: on = f'attnfree_train --resume --out {shlex.quote(str(run))}'
         raise FileNotFoundError(f"run={str(run)!r} holds no {file.name}: it did not finish. "
                                 f"Go on with {on}{best}")
     if files.folder.parent == WEIGHTS: check_published(files.folder)

@@ -212,10 +212,10 @@ def check_step(
 )->None:
     "Quick check that raises `ValueError` for a state of another mixer, batch, dtype or device."
     if type(state) is kind and x_t.ndim == 2:
-        now,(place,known) = _place(mixer),_KINDS.get(mixer, (None, None))
-        if place != now: # its first step, or it was moved
-            _,known = _KINDS[mixer] = now,_kind(mixer.start(1))
-        if _fits(_kind(state), known, len(x_t)): return
+        place,known = _place(mixer),_KINDS.get(mixer)
+        if known is None or known[0] != place: # its first step, or it was moved
+            known = _KINDS[mixer] = place,_kind(mixer.start(1))
+        if _fits(_kind(state), known[1], len(x_t)): return
     if x_t.ndim != 2:
         raise ValueError(f"x_t has shape {tuple(x_t.shape)}: a step takes one token of each text, "
                          "(b, d)")

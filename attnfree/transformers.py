@@ -20,7 +20,7 @@ from transformers import initialization as init
 from transformers.cache_utils import Cache,CacheLayerMixin
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.convert_slow_tokenizer import bytes_to_unicode
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.models.auto import modeling_auto
 from transformers.modeling_outputs import (CausalLMOutputWithPast,MaskedLMOutput,
                                            SequenceClassifierOutput)
 from transformers.utils.generic import can_return_tuple
@@ -350,7 +350,7 @@ class AttnfreeForSequenceClassification(AttnfreePreTrainedModel):
 AutoConfig.register(AttnfreeConfig.model_type, AttnfreeConfig)
 AutoModelForCausalLM.register(AttnfreeConfig, AttnfreeForCausalLM)
 # Trainer asks this table whether the loss is that of the next token
-MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[AttnfreeConfig.model_type] = AttnfreeForCausalLM.__name__
+modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[AttnfreeConfig.model_type] = 'AttnfreeForCausalLM'
 AutoModelForMaskedLM.register(AttnfreeConfig, AttnfreeForMaskedLM)
 AutoModelForSequenceClassification.register(AttnfreeConfig, AttnfreeForSequenceClassification)
 

@@ -1,6 +1,7 @@
 "What timm's own tests of models showed, kept for the smallest network of each family."
 import pickle
 from copy import deepcopy
+from functools import partial
 
 import pytest, timm, torch
 from safetensors.torch import save_file
@@ -8,6 +9,7 @@ from timm.layers import create_feature_extractor
 from torch.testing import assert_close
 from torchvision.models import feature_extraction
 
+from attnfree.families import fitted_weights
 from attnfree.mixer import randomise
 from attnfree.vision import model_names
 
@@ -110,3 +112,66 @@ def test_a_file_of_timm_is_a_checkpoint_path(theirs, ours, ending, tmp_path):
     again = pickle.loads(pickle.dumps(deepcopy(network)))
     again.load_state_dict(reference.state_dict())
     with torch.no_grad(): assert_close(again(image), network(image))
+
+
+@pytest.mark.parametrize('name', ['vit_micro_patch2_8', 'aft_conv_micro_patch2_8', 'lavit_micro_8'])
+def test_a_folder_of_timm_keeps_size_and_pool(name, tmp_path):
+    model = timm.create_model(f'attnfree_{name}', pretrained=True, img_size=16).eval()
+    if 'vit' in name[:3]: model.reset_classifier(10, 'avg')
+    timm.models.save_for_hf(model, tmp_path)
+    again = timm.create_model(f'local-dir:{tmp_path}', pretrained=True).eval()
+    images = torch.randn(2, 1, 16, 16)
+    assert_close(again(images), model(images))
+    larger = timm.create_model(f'local-dir:{tmp_path}', pretrained=True, img_size=32).eval()
+    model.set_input_size(32)
+    images = torch.randn(2, 1, 32, 32)
+    assert_close(larger(images), model(images))
+
+
+def test_weights_with_names_of_timm_for_other_channels_and_classes(tmp_path):
+    theirs = timm.create_model('vit_tiny_patch16_224', img_size=32, num_classes=7)
+    save_file(theirs.state_dict(), tmp_path/'weights.safetensors')
+    own = dict(file=str(tmp_path/'weights.safetensors'), num_classes=7, input_size=(3, 32, 32))
+    model = timm.create_model('attnfree_vit_tiny_patch16_224', pretrained=True, img_size=48,
+                              in_chans=1, num_classes=2, pretrained_cfg_overlay=own)
+    assert model(torch.randn(1, 1, 48, 48)).shape == (1, 2)
+    assert_close(model.body.blocks[3].mixer.qkv.weight, theirs.blocks[3].attn.qkv.weight)
+    assert_close(model.stem.proj.weight, theirs.patch_embed.proj.weight.sum(dim=1, keepdim=True))
+
+
+def test_published_weights_with_another_mean():
+    model = timm.create_model('attnfree_vit_micro_patch2_8', pretrained=True, img_size=16,
+                              pretrained_cfg_overlay=dict(mean=(0.5,)))
+    assert model.pretrained_cfg['mean'] == (0.5,) and model.stem.img_size == (16, 16)
+    plain = timm.create_model('attnfree_vit_micro_patch2_8', pretrained=True)
+    assert_close(model.body.state_dict(), plain.body.state_dict())
+
+
+@pytest.mark.parametrize('kind', ['getter', 'hook', 'fx'])
+def test_features_by_each_of_timms_ways(kind):
+    model = timm.create_model('attnfree_vit_micro_patch2_8', pretrained=True, features_only=True,
+                              feature_cls=kind, out_indices=(1, 2)).eval()
+    found = model(torch.randn(2, 1, 8, 8))
+    assert [len(x) for x in found] == [2, 2]
+    if kind != 'getter':
+        with pytest.raises(ValueError, match="use 'getter'"):
+            timm.create_model('attnfree_vit_micro_patch2_8', pretrained=True, features_only=True,
+                              feature_cls=kind, img_size=16)
+
+
+def test_a_resized_ff_says_how_it_is_loaded(tmp_path):
+    source = timm.create_model('attnfree_ff_micro_patch2_8', pretrained=True, img_size=16)
+    build = partial(timm.create_model, 'attnfree_ff_micro_patch2_8', img_size=16, in_chans=1)
+    with pytest.raises(ValueError, match=r'mixer=dict\(hidden=68\)'):
+        fitted_weights(source, build())
+    build(mixer=dict(hidden=68), num_classes=10).load_state_dict(source.state_dict())
+
+
+def test_an_optimiser_made_before_a_resize_trains_all_that_kept_its_shape():
+    for name in ('vit_micro_patch2_8', 'aft_conv_micro_patch2_8', 'lavit_micro_8'):
+        model = timm.create_model(f'attnfree_{name}')
+        held = {id(p) for p in model.parameters()}
+        shapes = {name: p.shape for name, p in model.named_parameters()}
+        model.set_input_size(16)
+        lost = {name for name, p in model.named_parameters() if id(p) not in held}
+        assert lost == {name for name, p in model.named_parameters() if p.shape != shapes[name]}

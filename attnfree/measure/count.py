@@ -45,8 +45,10 @@ def cost(
                          "its first axis, the batch, must hold at least one input")
     tensors = dict([*model.named_parameters(), *model.named_buffers()])
     shapes = {name: torch.empty_like(value, device='meta') for name,value in tensors.items()}
+    kinds = [value.dtype for value in tensors.values() if value.is_floating_point()]
+    kind = kinds[0] if kinds and x.is_floating_point() else x.dtype
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        functional_call(model, shapes, (x.to('meta'),))
+        functional_call(model, shapes, (x.to('meta', kind),))
     parameters = sum(p.numel() for p in model.parameters())
     return dict(parameters=parameters, macs=counter.get_total_flops()//2//len(x))
 

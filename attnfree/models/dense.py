@@ -74,7 +74,7 @@ def pyramid_features(
     name = model if fresh else type(model).__name__
     if fresh: model = create_model(model, img_size=img_size, num_classes=0)
     _check_pyramid(model, name)
-    stages = _stage_numbers(stages, len(model.body.dims), name)
+    stages = _stage_numbers(stages, len(model.body.stages), name)
     if not fresh:
         model = deepcopy(model)
         model.set_input_size(img_size)
@@ -142,6 +142,10 @@ def detector(
     "torchvision's RetinaNet on a pyramid (Lin et al. 2017)."
     if num_classes < 1: raise ValueError(f"num_classes={num_classes} must be at least 1")
     features = pyramid_features(model, img_size, stages)
+    stem = getattr(getattr(features, 'model', None), 'stem', None)
+    if getattr(stem, 'in_chans', 3) != 3:
+        raise ValueError(f"model takes images of {stem.in_chans} channels, but torchvision's "
+                         "detectors have 3: build it with in_chans=3")
     strides = features.feature_info.reduction()
     strides = [*strides, 2*strides[-1], 4*strides[-1]]
     sizes = tuple(tuple(int(4*stride*2**(third/3)) for third in range(3)) for stride in strides)

@@ -12,6 +12,7 @@ from textwrap import fill
 from ..errors.arguments import checked
 from ..families import check_published,published_folder
 from ..learner import read_config,run_folder
+from ..training.checkpoint import load_tensors
 from ..training.folder import Run
 from .recipes import settings_from,settings_text
 from ..tasks import task_named
@@ -100,10 +101,9 @@ def _score(run, config, best):
     "The score of the weights, in words; nothing where the run has no metrics."
     files,metric = Run(run_folder(run)),config.get('monitor', 'valid_loss')
     if not files.metrics.exists(): return ''
-    scores = files.epochs()[metric]
-    value = scores.iloc[-1]
-    falls = metric.endswith(('loss', 'perplexity')) or metric.startswith('bits_per')
-    if best: value = scores.min() if falls else scores.max()
+    value = load_tensors(files.best)[1].get('value') if best else files.epochs()[metric].iloc[-1]
+    if value is None: return '' # a run of before this was written
+    value = float(value)
     return f": **{metric.replace('_', ' ')} {value:.4g}** on held-out data"
 
 @checked

@@ -18,8 +18,8 @@ import torch
 from torch import nn,Tensor
 from ..errors.arguments import checked
 from ..mixer import count_tokens
-from .weights import (SpatialWeights,_Axis,_check_image,_checked,_choose,_ends,
-                                        _finish,_floats,_frame,_given,_inputs,_layers,_layout,
+from .weights import (Limit,SpatialWeights,_Axis,_check_image,_checked,_choose,
+                                        _ends,_finish,_floats,_frame,_given,_inputs,_layers,_layout,
                                         _offering,_scale,_sheet,_show_tokens,_space,_weights)
 
 # %% ../../nbs/visualise/01_aft.ipynb #ac9d4b2d
@@ -67,7 +67,7 @@ def plot_kernels(
     *,
     layers:int|list=None,  # Layers, a row each, in 1d a panel; `None`: all, or 12 evenly spread
     heads:int|list=None,   # Heads, a column each, in 1d a row; `None`: all, or 12 evenly spread
-    limit:float=None,      # Upper end of the colours; `None`: the largest absolute value
+    limit:Limit=None,      # Upper end of the colours; `None`: the largest absolute value
 ):                         # The matplotlib figure
     "Weights by offset from the framed position, as in Figures 1 and 5 to 8 of the AFT paper."
     weights = _weights(weights, 'offset')
@@ -159,7 +159,7 @@ def plot_bias_matrices(
     *,
     layers:int|list=None,  # Which layers, a panel each; `None`: all, or 12 evenly spread
     head:int=0,            # Which head
-    limit:float=None,      # Upper end of the colours; `None`: the largest absolute value
+    limit:Limit=None,      # Upper end of the colours; `None`: the largest absolute value
 ):                         # The matplotlib figure
     "Weights between all pairs of tokens, a panel for each layer, as in Figure 3 of the AFT paper."
     weights = _weights(weights, 'pair')
@@ -204,7 +204,7 @@ def _as_picture(image):
     if image.ndim != 3 or image.shape[0] not in (1,3):
         raise ValueError("images: each must be (1 or 3, height, width) to be drawn, not "
                          f"{tuple(image.shape)}")
-    if isinstance(image, Tensor): image = image.detach().cpu()
+    if isinstance(image, Tensor): image = image.detach().float().cpu()
     pixels = np.asarray(image, dtype=float).transpose(1, 2, 0)
     pixels = (pixels - pixels.min())/(np.ptp(pixels) or 1)
     return pixels.repeat(3, axis=2) if pixels.shape[2] == 1 else pixels
@@ -236,7 +236,7 @@ def plot_keys(
     image:int=0,           # Which of the images
     layers:int|list=None,  # Which layers, a row each; `None`: all, or 12 evenly spread
     heads:int|list=None,   # Which heads, a column each; `None`: all, or 12 evenly spread
-    limit:float=None,      # Upper end of the colours; `None`: the largest absolute value
+    limit:Limit=None,      # Upper end of the colours; `None`: the largest absolute value
 ):                         # The matplotlib figure
     "Keys of one image as maps beside it, layer by layer, as in Figures 9 to 12 of the AFT paper."
     image, = _choose(image, len(images), 'image')

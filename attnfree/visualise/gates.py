@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 from ..errors.arguments import checked
-from .weights import SpatialWeights,_axes,_choose,_scale,_weights
+from .weights import Limit,SpatialWeights,_axes,_choose,_scale,_weights
 from .aft import _matrix_sheet,_offsets
 
 # %% ../../nbs/visualise/02_gates.ipynb #bf239a81
@@ -89,7 +89,7 @@ def plot_gates(
     *,
     layers:int|list=None,  # Which layers, a panel each; `None`: all, or 12 evenly spread
     head:int=0,            # Which head
-    limit:float=None,      # Upper end of the colours; `None`: n/2 weights of a layer may be beyond
+    limit:Limit=None,      # Upper end of the colours; `None`: n/2 weights of a layer may be beyond
 ):                         # The matplotlib figure
     "Whole matrices and how Toeplitz each is, a panel for each layer, as in gMLP's Figure 9."
     weights = _weights(weights, 'pair')
@@ -157,7 +157,7 @@ def plot_pair_attention(
     layers:int|list=None,   # Over which layers the largest is taken; `None`: the first half
     across:bool=False,      # Only what the first sentence (rows) reads of the second (columns)
     separator:str='[SEP]',  # The word at the end of a sentence
-    limit:float=None,       # Upper end of the colours; `None`: the largest share that is drawn
+    limit:Limit=None,       # Upper end of the colours; `None`: the largest share that is drawn
 ):                          # The matplotlib figure
     "The largest attention of each word to each over some layers, as in gMLP's Figure 10."
     maps = _weights(maps, 'pair')

@@ -22,7 +22,7 @@ from ..less_attention.layer import (collect_scores,dense_scores,map_similarity,
                                            scored_layers)
 from ..mixer import count_tokens
 from .aft import _as_picture
-from .weights import _check_image,_choose
+from .weights import Limit,_check_image,_choose
 
 # %% ../../nbs/visualise/03_less_attention.ipynb #bd0142e5
 class LayerValues(NamedTuple):
@@ -237,7 +237,7 @@ def plot_token_attention(
     token:int=None,   # Query token, an index in the first layer; `None`: the middle
     image:int=0,      # Which of the images
     head:int=None,    # Which head; `None`: the mean of all
-    limit:float=None, # Upper end of the colours; `None`: the largest value of each row
+    limit:Limit=None, # Upper end of the colours; `None`: the largest value of each row
 ):                    # The matplotlib figure
     "What one token reads in every layer, a row for each stage, and above it the image."
     layers = _read_maps(maps, images, image=image)
