@@ -207,6 +207,11 @@ class Readout(nn.Module):
         return x if pre_logits else self.head(x)
 
 # %% ../nbs/skeleton/05_backbone.ipynb #97a28c9f
+def _timm_pool(readout):
+    "How a readout pools, as timm calls it."
+    pool = getattr(readout, 'pool', '')
+    return {'mean': 'avg', 'cls': 'token'}.get(pool, pool)
+
 def _keep_parameters(old, new):
     "Give `new` the parameters of `old` that have the same shape, with the values of `new`."
     known = dict(old.named_parameters(remove_duplicate=False))
@@ -239,7 +244,7 @@ class TimmModel(nn.Module):
         new = Readout(old.dim, num_classes, pool, prefix=old.prefix, drop=old.drop.p)
         new.to(next(self.parameters())).train(old.training)
         new.pre_logits = old.pre_logits
-        self.readout,self.num_classes = new,num_classes
+        self.readout,self.num_classes,self.global_pool = new,num_classes,_timm_pool(new)
 
     def no_weight_decay(self)->set[str]: # Names as in `named_parameters`
         "The parameters that some part of the network exempts from weight decay."
@@ -266,14 +271,15 @@ class TimmModel(nn.Module):
         img_size:int|tuple[int,int], # Height and width of the images in pixels
     )->None:
         """Resample positions and token weights for another size; if that fails nothing changes.
-        Parameters that keep their shape stay the same objects, as an optimiser has them."""
+        Parameters that keep their shape stay the same objects, as an optimiser has them, so a
+        network that shares them changes too."""
         if getattr(self.stem, 'img_size', None) == to_2tuple(img_size): return
         stem = self.stem.resized(img_size)
         body = self.body.resized(stem.grid)
+        if hasattr(self, '_traits'): update_model_input_size(self, img_size) # or it raises
         _keep_parameters(self.stem, stem)
         _keep_parameters(self.body, body)
         self.stem,self.body = stem,body
-        if hasattr(self, '_traits'): update_model_input_size(self, stem.img_size)
 
     def forward_intermediates(self,
         x:Tensor,                      # Images, `(b, c, height, width)`
@@ -329,16 +335,11 @@ class Backbone(TimmModel):
         self.stem,self.body,self.readout = stem,body,readout
         self.num_classes,self.num_features = readout.num_classes,readout.dim
         self.head_hidden_size = self.embed_dim = readout.dim
-        self.num_prefix_tokens = stem.prefix
+        self.num_prefix_tokens,self.global_pool = stem.prefix,_timm_pool(readout)
         pixels = max(getattr(stem, 'patch_size', (1,)))*stem.grid[0]
         self.feature_info = [
             dict(module=f'body.{body.parts}.{i}', num_chs=dim, reduction=pixels//grid[0])
             for i,(dim,grid) in enumerate(body.features)]
-
-    @property
-    def global_pool(self): # timm's name
-        "How the readout pools, as timm calls it."
-        return {'mean': 'avg', 'cls': 'token'}.get(self.readout.pool, self.readout.pool)
 
     def forward_features(self,
         x:Tensor, # Input of the stem, images `(b, c, height, width)`

@@ -471,7 +471,7 @@ def band_mean(
     if width != expected:
         raise ValueError(f"band has {width} biases for a token, but left={left} and right={right} "
                          f"need {expected}")
-    whole,sides = band,dict(left=left, right=right) # numbers, also while compiling
+    whole,sides = band,dict(left=left, right=right) # no symbols yet, which no text could hold
     band,left,right = _reachable(band, left, right)
     on_gpu = (k, v, band, left, right, connect, key_padding_mask, count)
     mean = _band_on_gpu(*on_gpu) if kernel else None

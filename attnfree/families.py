@@ -196,6 +196,14 @@ def _for_channels(weight, n):
     if n == 1: return weight.sum(dim=1, keepdim=True)
     return weight.repeat(1, math.ceil(n/old), 1, 1)[:,:n]*(old/n)
 
+def _check_hidden(weights, model):
+    "Raise `ValueError` where FF-only's hidden units, four for each token, are of another size."
+    name = 'body.blocks.0.mixer.fc1.weight'
+    m,k = (len(state[name]) if name in state else None for state in (weights, model.state_dict()))
+    if m and k and m != k:
+        raise ValueError(f"the mixers of these weights have {m} hidden units, and those of the "
+                         f"network {k}, four for each token: build it with mixer=dict(hidden={m})")
+
 def fitted_weights(
     source:nn.Module, # A network
     model:nn.Module,  # Another of the same name, perhaps for images of another kind
@@ -206,13 +214,8 @@ def fitted_weights(
     if grid is not None and source.stem.grid != grid:
         source = deepcopy(source)
         source.set_input_size(getattr(stem, 'img_size', grid[0]))
-    weights,hidden = source.state_dict(),'body.blocks.0.mixer.fc1.weight'
-    known = getattr(model, 'state_dict', dict)().get(hidden, weights.get(hidden))
-    if hidden in weights and weights[hidden].shape[0] != known.shape[0]:
-        m,k = weights[hidden].shape[0],known.shape[0]
-        raise ValueError(f"the mixers have {m} hidden units here and {k} there, for their number "
-                         f"follows the number of tokens: build the network with mixer=dict(hidden="
-                         f"{m}), by the command --set mixer=hidden={m}")
+    weights = source.state_dict()
+    _check_hidden(weights, model)
     if channels := getattr(stem, 'in_chans', None):
         if weights['stem.proj.weight'].shape[1] != channels:
             weights['stem.proj.weight'] = _for_channels(weights['stem.proj.weight'], channels)
@@ -222,6 +225,7 @@ def _fit_channels(weights, model):
     "timm's filter of weights before they are loaded. (timm's own way depends on its version.)"
     if source_of(weights) not in (None, 'attnfree'): # before timm looks for the head
         weights = convert_state(weights, source_of(weights))
+    _check_hidden(weights, model)
     channels = getattr(getattr(model, 'stem', None), 'in_chans', None)
     first = weights.get('stem.proj.weight')
     if first is None or channels is None or first.shape[1] == channels: return weights
@@ -252,26 +256,30 @@ def _register_in_timm(name, size):
         if mixer: network = network | dict(mixer=network.get('mixer', {}) | mixer)
         build = partial(build_with, name, network, mixer)
         features = dict(out_indices=maps, feature_cls='getter')
-        given,size = {},None # by a folder in timm's format, or a user
+        given,size,asked = {},None,kwargs.get('img_size') # by a folder of timm's, or a user
         for config in (kwargs.get('pretrained_cfg'), kwargs.get('pretrained_cfg_overlay')):
             if isinstance(config, dict): given |= {k: v for k,v in config.items() if v}
         published = pretrained and not _WEIGHTS_OF_A_USER & {*given}
-        if pretrained and (published or 'input_size' in given):
-            size = kwargs.pop('img_size', None) # built for its weights' images, and then resized
-            if not published: kwargs['img_size'] = tuple(given['input_size'][-2:])
-        if published:
+        if published: # the network is built for its own images, and then resized
             check_published(published_folder(name))
             if mixer:
                 raise ValueError(f"mixer={mixer} with pretrained=True: the published {name} has "
                                  "its own options; leave them out, or build it without weights")
+            size = kwargs.pop('img_size', None)
         only_features = kwargs.get('features_only', False)
-        model = build_model_with_cfg(build, create.__name__, pretrained, feature_cfg=features,
-                                     pretrained_filter_fn=_fit_channels, **kwargs)
-        net = getattr(model, 'model', model)
-        if size is not None:
+        def make(**size):
+            return build_model_with_cfg(build, create.__name__, pretrained,
+                                        feature_cfg={**features},
+                                        pretrained_filter_fn=_fit_channels, **kwargs | size)
+        try: model = make()
+        except RuntimeError: # weights for images of another size, which their configuration says
+            if published or not pretrained or asked is None or 'input_size' not in given: raise
+            model,size = make(img_size=tuple(given['input_size'][-2:])),asked
+        net = getattr(model, 'model', model) if only_features else model
+        if size is not None and to_2tuple(size) != tuple(model.pretrained_cfg['input_size'][-2:]):
             if not hasattr(net, 'set_input_size'):
-                raise ValueError(f"img_size={size} with pretrained=True: features by feature_cls="
-                                 f"{kwargs['feature_cls']!r} cannot be resized; use 'getter'")
+                raise ValueError(f"img_size={size} with pretrained=True: the network cannot be "
+                                 "resized; for features use feature_cls='getter'")
             net.set_input_size(size)
         if published and hasattr(net, 'stem'):
             _say_fitted(net, model.pretrained_cfg, only_features)

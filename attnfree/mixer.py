@@ -148,7 +148,7 @@ def resample_tokens(
     image = F.interpolate(image, size=new, mode='bicubic', antialias=True)
     table = image.permute(0, 2, 3, 1).reshape(-1, *rows.shape[1:]).to(weight.dtype)
     if sums: table = table*(math.prod(old)/math.prod(new))
-    return torch.cat([front, table]).movedim(0, axis)
+    return torch.cat([front, table]).movedim(0, axis).contiguous()
 
 # %% ../nbs/skeleton/01_mixer.ipynb #fb0e69d2
 def toeplitz_matrix(

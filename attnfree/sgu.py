@@ -261,7 +261,7 @@ class TinyAttention(ReadsPieces, nn.Module):
     def attention_weights(self,
         x:Tensor,                     # Tokens, `(b, n, d)`
         key_padding_mask:Tensor=None, # `True` where a token is padding, `(b, n)`
-    )->Tensor:                        # `(b, n, n)`; row t is what token t reads, and sums to 1
+    )->Tensor:                        # `(b, n, n)`; row t, what token t reads, sums to 1 or is 0
         "The attention map of each text or image; a row in which no token is visible is 0."
         check_tokens(x, self.grid, self.prefix)
         q,k,_ = self.qkv(x).chunk(3, dim=-1)

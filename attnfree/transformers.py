@@ -29,6 +29,7 @@ from .families import family_of
 from .language import create_model
 from .learner import load,read_config,run_folder
 from .run.cards import pipeline_of
+from .mixer import readable
 from .sequences import from_front,select_rows,to_front
 from .tasks import task_named
 from .text.model import CausalLM,fine_tune
@@ -145,13 +146,14 @@ def _refuse(config, ids, given):
 
 def _refuse_packed(waits, given):
     "Raise `ValueError` for several texts in a row, which would read each other."
-    name,places = 'cu_seq_lens_q',given.get('position_ids')
-    packed = given.get(name) is not None
-    if places is not None and not packed:
+    ends,texts,places = (given.get(name) for name in ('cu_seq_lens_q', 'seq_idx', 'position_ids'))
+    name = 'cu_seq_lens_q' if ends is not None and len(ends) > 2 else None
+    if texts is not None and bool((texts.diff(dim=-1) != 0).any()): name = 'seq_idx'
+    if places is not None and places.shape[-1] > 1 and readable(places):
         again = places.diff(dim=-1) != 1
         if waits is not None: again = again & ~(waits[:,1:] | waits[:,:-1])
-        name,packed = 'position_ids',bool(again.any())
-    if packed:
+        if bool(again.any()): name = 'position_ids'
+    if name:
         raise ValueError(f"{name} says that a row holds several texts: pad them, one in a row, "
                          "or call the network itself, `model.model`, with cu_seqlens")
 
@@ -191,10 +193,10 @@ class AttnfreePreTrainedModel(PreTrainedModel):
 
     def _whole(self, ids, waits, segments=None):
         "Scores of whole texts, whose own tokens are moved to the front."
-        n,rows = ids.shape[1],[ids] if segments is None else [ids, segments]
-        if waits is None:
+        n,rows = ids.shape[1],[ids] if segments is None else [ids, segments.expand_as(ids)]
+        if waits is None or n <= self.config.n and not bool((waits[:,:-1] & ~waits[:,1:]).any()):
             self._check_length(n)
-            return self.model(*rows)
+            return self.model(*rows, key_padding_mask=waits) # padding is behind, if anywhere
         front,lengths,order = to_front(torch.stack(rows, dim=-1), waits)
         longest = max(1, int(lengths.max()))
         self._check_length(longest)

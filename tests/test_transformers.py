@@ -184,6 +184,16 @@ def trained(folder, kind, name, parts=1, resume=None, **options):
     return model.state_dict(), losses
 
 
+def test_smoothed_labels_are_the_next_tokens(tmp_path):
+    pytest.importorskip('accelerate')
+    model = randomise(AttnfreeForCausalLM(AttnfreeConfig('lm_gmlp_mini_256', vocab_size=40, n=16)))
+    arguments = TrainingArguments(tmp_path, label_smoothing_factor=1e-6, report_to=[], use_cpu=True)
+    ids = torch.randint(1, 40, (4, 8))
+    batch = dict(input_ids=ids, labels=ids)
+    smoothed = Trainer(model.eval(), arguments).compute_loss(model, dict(batch))
+    assert_close(smoothed, model(**batch).loss, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize('kind, name', [
     (AttnfreeForCausalLM, 'lm_aft_local_mini_256'), (AttnfreeForCausalLM, 'lm_gmlp_mini_256'),
     (AttnfreeForMaskedLM, 'mlm_amlp_mini_128'),

@@ -98,11 +98,11 @@ def pipeline_of(
     return {'images': 'image-classification', 'texts': 'text-classification'}.get(task.inputs)
 
 def _score(run, config, best):
-    "The score of the weights, in words; nothing where the run has no metrics."
+    "The score of the weights, in words; nothing where the run does not have it."
     files,metric = Run(run_folder(run)),config.get('monitor', 'valid_loss')
     if not files.metrics.exists(): return ''
     value = load_tensors(files.best)[1].get('value') if best else files.epochs()[metric].iloc[-1]
-    if value is None: return '' # a run of before this was written
+    if value is None: return '' # of a version that did not store it
     value = float(value)
     return f": **{metric.replace('_', ' ')} {value:.4g}** on held-out data"
 

@@ -168,6 +168,9 @@ def make_plan(
     with error_context(f'task={task.name!r}'): task.check(settings)
     _one_length(settings)
     recipe_schedule(dls, settings) # raises for a warm-up longer than the run
+    if (settings.mixup or settings.cutmix) and (dls.train.bs or 2) % 2:
+        raise ValueError(f"bs={settings.bs}: the {dls.train.bs} images that are processed at once "
+                         "cannot be mixed in pairs: use an even number of them")
     if settings.precision == 'fp16' and (dls.device is None or dls.device.type == 'cpu'):
         raise ValueError("precision='fp16' needs a GPU: use 'bf16'")
     for name in log.split(',') if log else ():

@@ -489,10 +489,6 @@ def _agree(settings):
     if settings.mixup_prob < 1 and not (settings.mixup or settings.cutmix):
         raise ValueError(f"mixup_prob={settings.mixup_prob} is a share of batches that nothing "
                          "mixes: set mixup or cutmix as well")
-    if (settings.mixup or settings.cutmix) and settings.bs//settings.accumulate % 2:
-        raise ValueError(f"bs={settings.bs} with accumulate={settings.accumulate}: Mixup and "
-                         "CutMix mix the images of a part in pairs: use an even number for each "
-                         "part")
     if settings.bs % settings.accumulate:
         raise ValueError(f"bs={settings.bs} cannot be divided into accumulate={settings.accumulate}"
                          f" equal parts: pass a multiple of {settings.accumulate}")

@@ -8,10 +8,10 @@ __all__ = ['Limit', 'SpatialWeights', 'spatial_weights', 'HiddenFilters', 'hidde
            'plot_curves']
 
 # %% ../../nbs/visualise/00_weights.ipynb #093551ee
+import operator
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
@@ -134,15 +134,21 @@ def _weights(source, by):
         raise ValueError(f"weights by {weights.by}, not by {by}, are drawn by {weights.drawn_by}")
     return weights
 
+def _index(value):
+    "A whole number, also one of numpy's or PyTorch's; `None` for anything else."
+    try: return None if isinstance(value, bool) else operator.index(value)
+    except TypeError: return None
+
 def _choose(requested, count, name):
     "The indices `requested`, checked; for `None` all of `count`, or 12 spread from first to last."
     if requested is None:
         return np.linspace(0, count-1, min(count, 12)).round().astype(int).tolist()
-    requested = [requested] if isinstance(requested, Integral) else list(requested)
-    def known(i): return isinstance(i, Integral) and not isinstance(i, bool) and 0 <= i < count
-    if not requested or not all(map(known, requested)):
+    one = _index(requested)
+    requested = list(requested) if one is None else [one]
+    chosen = [*map(_index, requested)]
+    if not chosen or not all(i is not None and 0 <= i < count for i in chosen):
         raise ValueError(f"{name}={requested} must be a choice of 0 to {count-1}")
-    return [int(i) for i in requested]
+    return chosen
 
 def _check_image(grid):
     "Raise `ValueError` for the grid of a sequence."
