@@ -267,10 +267,10 @@ def _register_in_timm(name, size):
                                  "its own options; leave them out, or build it without weights")
             size = kwargs.pop('img_size', None)
         only_features = kwargs.get('features_only', False)
-        def make(**size):
+        def make(**other):
             return build_model_with_cfg(build, create.__name__, pretrained,
                                         feature_cfg={**features},
-                                        pretrained_filter_fn=_fit_channels, **kwargs | size)
+                                        pretrained_filter_fn=_fit_channels, **kwargs | other)
         try: model = make()
         except RuntimeError: # weights for images of another size, which their configuration says
             if published or not pretrained or asked is None or 'input_size' not in given: raise

@@ -192,7 +192,7 @@ class AttnfreePreTrainedModel(PreTrainedModel):
         return self._readable(ids, waits),waits
 
     def _whole(self, ids, waits, segments=None):
-        "Scores of whole texts, whose own tokens are moved to the front."
+        "Scores of whole texts; where padding is before a token, its text is moved to the front."
         n,rows = ids.shape[1],[ids] if segments is None else [ids, segments.expand_as(ids)]
         if waits is None or n <= self.config.n and not bool((waits[:,:-1] & ~waits[:,1:]).any()):
             self._check_length(n)

@@ -509,14 +509,11 @@ class AFTLocal(_Windowed, AFTFull):
             new = resample_tokens(old, 0, self.grid, grid)
             if self.rank is None:
                 for axis,(had,g) in enumerate(zip(self.reach, grid), 1):
-                    offsets = self._offsets(min(self.window, g), new.device)
+                    reach = min(self.window, g)
+                    offsets = torch.arange(1 - reach, 1 if self.causal else reach).to(new.device)
                     new = new.index_select(axis, offsets.clamp(1 - had, had - 1) + had - 1)
             setattr(self, name, nn.Parameter(new, old.requires_grad))
         self.reach = [min(self.window, g) for g in grid]
-
-    def _offsets(self, reach, device):
-        "The offsets along an axis that have biases."
-        return torch.arange(1 - reach, 1 if self.causal else reach, device=device)
 
 # %% ../../nbs/mixers/aft/00_variants.ipynb #f09874f0
 class WeightedSums(NamedTuple):
